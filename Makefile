@@ -1,0 +1,44 @@
+# Every target does all its set-up: `make demo` and `make test` are the only commands a newcomer needs.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test test-slow test-all lint types fmt tiny seeds picture clean
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "waggledance needs Python 3.11 or newer; name one: make PYTHON=python3.12 demo")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: $(READY)  ## language models alone and together, on this machine, in three minutes
+	$(BIN)/waggle demo
+
+test: $(READY)  ## the quick tests
+	$(BIN)/python -m pytest
+
+test-slow: $(READY)  ## the slow tests alone
+	$(BIN)/python -m pytest -m slow
+
+test-all: $(READY)  ## all tests, the slow ones too
+	$(BIN)/python -m pytest -m 'slow or not slow'
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/pyright
+
+fmt: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+tiny: $(READY)  ## makes the shipped tiny model again
+	$(BIN)/python scripts/make_tiny_model.py
+
+seeds: $(READY)  ## the demo on ten seeds, for the table in dev/LOG.md
+	$(BIN)/python scripts/demo_seeds.py
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,110 @@
+"""From a configuration to a node: the one place where all parts meet.
+
+Torch and Zenoh are imported only where the configuration asks for them, so that a scripted node needs no
+torch and a lone one no network.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from waggledance.config import NodeConfig
+from waggledance.errors import UsageError
+from waggledance.journal import Journal
+from waggledance.learner.none import NoLearner
+from waggledance.node import Node, NodeSettings, Stopwatch
+from waggledance.policy.scripted import ScriptedPolicy
+from waggledance.rollout import Author
+from waggledance.seams import Learner, Policy, Swarm
+from waggledance.sharing.fixed import Fixed
+from waggledance.sharing.pool import Pool
+from waggledance.swarm.memory import MemoryHub
+from waggledance.task import Task
+from waggledance.tasks import open_sources
+from waggledance.verify import right_answer
+
+if TYPE_CHECKING:
+    from waggledance.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    node: Node
+    swarm: Swarm
+    model: "Model | None"
+    """None for a node without weights."""
+
+
+def assemble(
+    config: NodeConfig,
+    journal: Journal,
+    swarm: Swarm | None = None,
+    stopwatch: Stopwatch = time.perf_counter,
+) -> Assembled:
+    """Opens everything that may fail before the swarm, so that nobody joins who cannot work."""
+    sources = open_sources(config.tasks)
+    model, policy, learner = _thinking(config)
+    swarm = swarm or _open_swarm(config)
+    node = Node(
+        NodeSettings(
+            author=Author(config.name),
+            seed=config.seed,
+            completions=config.policy.completions,
+            share=config.swarm.share,
+            verify_limit_groups=config.pool.verify_limit_groups,
+        ),
+        sources=sources,
+        policy=policy,
+        learner=learner,
+        mix=Fixed(config.mix.own, config.mix.foreign),
+        pool=Pool(limit_groups=config.pool.limit_groups, max_age_rounds=config.pool.max_age_rounds),
+        swarm=swarm,
+        journal=journal,
+        stopwatch=stopwatch,
+    )
+    return Assembled(node, swarm, model)
+
+
+def _thinking(config: NodeConfig) -> "tuple[Model | None, Policy, Learner]":
+    wanted = config.policy
+    if wanted.kind == "scripted":
+        if config.learner.kind != "none":
+            raise UsageError(
+                f"learner.kind = {config.learner.kind!r}: a scripted policy has no weights; set it to 'none'"
+            )
+        return None, ScriptedPolicy(_right_answer, wanted.success), NoLearner()
+    import torch
+
+    from waggledance.learner.grpo import GRPO, GRPOSettings
+    from waggledance.learner.loss import Clip
+    from waggledance.model import load_model
+    from waggledance.policy.hf import HFPolicy
+
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    model = load_model(wanted.model, device=wanted.device, system_prompt=wanted.system_prompt)
+    policy = HFPolicy(model, wanted.temperature, wanted.max_tokens)
+    if config.learner.kind == "none":
+        return model, policy, NoLearner()
+    settings = GRPOSettings(
+        learning_rate=config.learner.learning_rate,
+        clip=Clip(config.learner.clip_low, config.learner.clip_high),
+        kl_weight=config.learner.kl_weight,
+        max_grad_norm=config.learner.max_grad_norm,
+        epochs=config.learner.epochs,
+        temperature=wanted.temperature or 1.0,
+        max_tokens=wanted.max_tokens,
+    )
+    return model, policy, GRPO(model, settings)
+
+
+def _right_answer(task: Task) -> str:
+    return right_answer(task.rule, task.truth)
+
+
+def _open_swarm(config: NodeConfig) -> Swarm:
+    if config.swarm.kind == "none":
+        return MemoryHub().join(Author(config.name))
+    from waggledance.swarm.zenoh import open_zenoh_swarm
+
+    return open_zenoh_swarm(Author(config.name), config.swarm.name, config.swarm.connect, config.swarm.listen)

@@ -1,0 +1,209 @@
+"""`waggle demo`: language models that learn together, beside the same ones alone.
+
+Real node processes over Zenoh on loopback, each training the shipped tiny model: once alone ("silo") and once
+sharing ("swarm"), with the same seeds and the same number of groups to train on. Ends with a table, a picture
+and the models.
+"""
+
+import argparse
+import os
+import re
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import msgspec
+from rich.console import Console
+
+from waggledance.cli.outcome import Outcome, outcome, table
+from waggledance.cli.processes import NodeProcesses
+from waggledance.cli.space import check_space
+from waggledance.cli.training import JOURNAL, MODEL, SETTINGS
+from waggledance.cli.watching import Watching
+from waggledance.config import (
+    EvaluateConfig,
+    LearnerConfig,
+    MixConfig,
+    NodeConfig,
+    PolicyConfig,
+    SwarmConfig,
+    write_config,
+)
+from waggledance.errors import StorageError, UsageError
+from waggledance.seed import derive
+from waggledance.swarm.zenoh import ANY_LOOPBACK_PORT, free_loopback_endpoint
+from waggledance.view.picture import draw_curves
+from waggledance.view.terminal import DemoView
+
+NODES, ROUNDS, SEED, MIX = 8, 100, 1, "4/4"
+NODES_LIMIT = 64
+SHOW_EVERY_S = 0.5
+NODE_BYTES = 8_000_000
+"""Room for what one node writes: model, journal, log."""
+LEARNING_RATE = 3e-4
+KL_WEIGHT = 0.0
+MAX_TOKENS = 16
+HELDOUT_TASKS = 70
+
+DESCRIPTION = """Language models that learn together, beside the same ones alone: real node processes on this
+machine, each training the shipped tiny model. Ends with a table, a picture and the models."""
+EXAMPLE = """example:
+  waggle demo
+  waggle demo --nodes 4 --rounds 60 --mix 6/2 --json > result.json"""
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    nodes: int
+    rounds: int
+    seed: int
+    own: int
+    foreign: int
+    folder: Path
+
+    @property
+    def mix(self) -> str:
+        return f"{self.own}/{self.foreign}"
+
+    @property
+    def silo_mix(self) -> str:
+        """The same number of groups to train on, all of them one's own."""
+        return f"{self.own + self.foreign}/0"
+
+
+def add_parser(verbs: Any) -> None:
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        "demo",
+        help="see on this machine what sharing does: silo beside swarm, three minutes",
+        description=DESCRIPTION,
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--nodes", type=int, default=NODES, help=f"nodes in the swarm, and in silo ({NODES})")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds each node does ({ROUNDS})")
+    parser.add_argument("--seed", type=int, default=SEED, help=f"of tasks and sampling ({SEED})")
+    parser.add_argument("--mix", default=MIX, help=f"own/foreign groups to train on in a round ({MIX})")
+    parser.add_argument("--dir", type=Path, help="where to write (default: runs/demo-DATE-TIME)")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    known_flags = [flag for action in parser._actions for flag in action.option_strings]
+    parser.set_defaults(run=run, known_flags=known_flags)
+
+
+def run(options: argparse.Namespace) -> int:
+    demo = _checked(options)
+    check_space(demo.folder, 2 * demo.nodes * NODE_BYTES)
+    result = _result(demo)
+    if options.json:
+        print(msgspec.json.encode(result).decode())
+    else:
+        _print_result(demo, result)
+    return 0
+
+
+def _checked(options: argparse.Namespace) -> Demo:
+    for name, least, most in (("nodes", 1, NODES_LIMIT), ("rounds", 1, 10**6), ("seed", 0, 2**63 - 1)):
+        value = getattr(options, name)
+        if not least <= value <= most:
+            raise UsageError(f"--{name} {value}: take {least} to {most}")
+    mix = re.fullmatch(r"(\d{1,3})/(\d{1,3})", options.mix)
+    if mix is None or int(mix[1]) == 0:
+        raise UsageError(
+            f"--mix {options.mix}: write own/foreign groups a round, as in 4/4; own is at least 1"
+        )
+    folder = options.dir or Path("runs") / f"demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty; name another folder with --dir")
+    return Demo(options.nodes, options.rounds, options.seed, int(mix[1]), int(mix[2]), folder)
+
+
+def _result(demo: Demo) -> Outcome:
+    start = time.monotonic()
+    folders = _write_settings(demo)
+    nodes = [folder for side in folders.values() for folder in side]
+    watching = Watching({label: [folder / JOURNAL for folder in side] for label, side in folders.items()})
+    signal.signal(signal.SIGTERM, _interrupt)
+    with DemoView() as view, NodeProcesses(nodes) as processes:
+        running = True
+        while running:
+            running = processes.running()
+            watching.read()
+            view.show(watching.states, time.monotonic() - start)
+            if running:
+                time.sleep(SHOW_EVERY_S)
+    watching.close()
+    picture = demo.folder / "curves.png"
+    draw_curves(picture, watching.states, title=_title(demo))
+    result = outcome(
+        watching.states,
+        seed=demo.seed,
+        mix=demo.mix,
+        seconds=time.monotonic() - start,
+        picture=picture,
+        models=[folder / MODEL for folder in nodes],
+    )
+    (demo.folder / "result.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
+    return result
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    """SIGTERM ends a demo as Ctrl-C does: no process is left behind."""
+    raise KeyboardInterrupt
+
+
+def _title(demo: Demo) -> str:
+    return f"{demo.nodes} language models alone ({demo.silo_mix}) and sharing ({demo.mix}), seed {demo.seed}"
+
+
+def _write_settings(demo: Demo) -> dict[str, list[Path]]:
+    """A folder a node with its settings, the silo's first; twins have the same name and seed."""
+    meeting_point = free_loopback_endpoint()
+    name = f"demo-{os.getpid()}-{derive('demo', time.time_ns()):x}"
+    folders: dict[str, list[Path]] = {"silo": [], "swarm": []}
+    try:
+        for place in range(demo.nodes):
+            # The first listens where the others dial; from there on each finds each.
+            connect, listen = ((), meeting_point) if place == 0 else ((meeting_point,), ANY_LOOPBACK_PORT)
+            swarm = SwarmConfig(kind="zenoh", name=name, connect=connect, listen=(listen,))
+            sides = {
+                "silo": (MixConfig(own=demo.own + demo.foreign, foreign=0), SwarmConfig(kind="none")),
+                "swarm": (MixConfig(own=demo.own, foreign=demo.foreign), swarm),
+            }
+            for label, (mix, joined) in sides.items():
+                folder = demo.folder / label / f"n{place}"
+                folder.mkdir(parents=True)
+                settings = write_config(_node(demo, folder.name, mix, joined))
+                (folder / SETTINGS).write_text(settings, encoding="utf-8")
+                folders[label].append(folder)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write to {demo.folder}: {error.strerror}; name another with --dir"
+        ) from error
+    return folders
+
+
+def _node(demo: Demo, name: str, mix: MixConfig, swarm: SwarmConfig) -> NodeConfig:
+    return NodeConfig(
+        name=name,
+        seed=demo.seed,
+        rounds=demo.rounds,
+        tasks=("easy",),
+        threads=1,
+        policy=PolicyConfig(model="tiny", max_tokens=MAX_TOKENS),
+        learner=LearnerConfig(learning_rate=LEARNING_RATE, kl_weight=KL_WEIGHT),
+        mix=mix,
+        swarm=swarm,
+        evaluate=EvaluateConfig(tasks=HELDOUT_TASKS, completions=4),
+    )
+
+
+def _print_result(demo: Demo, result: Outcome) -> None:
+    console = Console(file=sys.stdout, highlight=False)
+    console.print(table(result, demo.silo_mix))
+    console.print(f"picture: {result.picture}", soft_wrap=True)
+    console.print(f"models:  {demo.folder}/{{silo,swarm}}/n*/{MODEL}", markup=False, soft_wrap=True)

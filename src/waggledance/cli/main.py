@@ -1,0 +1,72 @@
+"""The command line: parses, hands over to one file per verb, and turns errors into one line and a code."""
+
+import argparse
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+from waggledance import __version__
+from waggledance.cli import demo, up
+from waggledance.errors import BUG_EXIT_CODE, INTERRUPTED_EXIT_CODE, UsageError, WaggleError, nearest
+
+EXIT_CODES = """exit codes:
+  0 done   2 wrong flag, key or value   3 something named is missing   4 unusable model
+  5 unusable task source   6 swarm not joined   7 disk full or not writable   8 a node process died
+  70 a bug of ours   130 interrupted"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Argparse, but errors are ours: one line, with the nearest known flag."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see {self.prog} --help")
+
+
+def parser() -> Parser:
+    top = Parser(
+        prog="waggle",
+        description="Post-train language models together: learn at home, share what was tried, as text.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"waggle {__version__}")
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=Parser)
+    for verb in (demo, up):
+        verb.add_parser(verbs)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        return _run(parser(), words)
+    except WaggleError as error:
+        print(f"waggle: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("waggle: interrupted", file=sys.stderr)
+        return INTERRUPTED_EXIT_CODE
+    except BrokenPipeError:
+        # Whoever read our output has gone; there is nobody left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except Exception:  # noqa: BLE001 - the command line's top: a bug is shown whole, with a code of its own
+        traceback.print_exc()
+        print("waggle: this is a bug of ours; please report the lines above", file=sys.stderr)
+        return BUG_EXIT_CODE
+
+
+def _run(top: Parser, words: Sequence[str]) -> int:
+    options, unknown = top.parse_known_args(words)
+    if unknown:
+        flags = options.known_flags
+        raise UsageError(f"unknown argument {unknown[0]}; {nearest(unknown[0].split('=')[0], flags)}")
+    return int(options.run(options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

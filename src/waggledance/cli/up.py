@@ -1,0 +1,146 @@
+"""`waggle up`: one node. Trains, shares, and saves its model."""
+
+import argparse
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from waggledance.cli.training import JOURNAL, SETTINGS, train
+from waggledance.cli.watching import Watching
+from waggledance.config import NodeConfig, keys, read_config, write_config
+from waggledance.errors import StorageError, UsageError
+from waggledance.journal import Journal
+from waggledance.rollout import Author
+from waggledance.view.state import NodeState
+from waggledance.view.terminal import DemoView
+
+SHOW_EVERY_S = 0.5
+
+EXAMPLE = """example:
+  waggle up node.toml --rounds 200 --learner.learning_rate 2e-4
+  WAGGLE_POLICY_MODEL=./my-model waggle up --tasks paper --swarm.name our-lab"""
+
+
+def add_parser(verbs: Any) -> None:
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        "up",
+        help="one node: trains, shares, saves its model",
+        description="One node. Settings come from the TOML file, then WAGGLE_… variables, then flags.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("toml", nargs="?", type=Path, metavar="node.toml")
+    parser.add_argument("--dir", type=Path, help="the run's folder (default: runs/NAME)")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    for key in keys():
+        default = ",".join(key.default) if key.is_list else key.default
+        shown = "" if default in (None, "") else f" (default: {default})"
+        parser.add_argument(
+            f"--{key.dotted}", dest=key.dotted, metavar="V", help=key.description.replace("%", "%%") + shown
+        )
+    known_flags = [flag for action in parser._actions for flag in action.option_strings]
+    parser.set_defaults(run=run, known_flags=known_flags)
+
+
+def run(options: argparse.Namespace) -> int:
+    flags = {
+        key.dotted: getattr(options, key.dotted) for key in keys() if getattr(options, key.dotted) is not None
+    }
+    config = read_config(options.toml, os.environ, flags)
+    folder: Path = options.dir or Path("runs") / config.name
+    journal = _open_folder(folder, config)
+    stop = threading.Event()
+    try:
+        with _stopping_on_signals(stop), _shown(folder / JOURNAL) as watching:
+            train(config, folder, journal, stop.is_set)
+    finally:
+        journal.close()
+    watching.read()
+    [state] = watching.states["node"].nodes.values()
+    print(json.dumps(_result(state, folder)) if options.json else _words(state))
+    return 0
+
+
+def _open_folder(folder: Path, config: NodeConfig) -> Journal:
+    if (folder / JOURNAL).exists():
+        raise UsageError(f"{folder} holds a run already; name another folder with --dir")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / SETTINGS).write_text(write_config(config), encoding="utf-8")
+        return Journal(Author(config.name), time.time, folder / JOURNAL)
+    except OSError as error:
+        raise StorageError(f"cannot write to {folder}: {error.strerror}; name another with --dir") from error
+
+
+@contextmanager
+def _stopping_on_signals(stop: threading.Event) -> Generator[None]:
+    """The first Ctrl-C or SIGTERM ends the run after its round, model saved; a second one at once."""
+
+    def take(number: int, _frame: FrameType | None) -> None:
+        stop.set()
+        signal.signal(number, signal.default_int_handler)
+
+    before = {number: signal.signal(number, take) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _shown(journal: Path) -> Generator[Watching]:
+    """Shows the journal as it grows, from a thread of its own: the round does not draw."""
+    watching = Watching({"node": [journal]})
+    ended = threading.Event()
+    start = time.monotonic()
+
+    def draw() -> None:
+        with DemoView() as view:
+            while not ended.wait(SHOW_EVERY_S):
+                watching.read()
+                view.show(watching.states, time.monotonic() - start)
+
+    thread = threading.Thread(target=draw, name="view")
+    thread.start()
+    try:
+        yield watching
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _result(state: NodeState, folder: Path) -> dict[str, object]:
+    return {
+        "rounds": state.own.rounds,
+        "own": state.own.mean,
+        "trained": state.trained.mean,
+        "heldout_start": state.heldout_start,
+        "heldout": state.heldout.newest[1] if state.heldout.newest else None,
+        "tokens_generated": state.tokens_generated,
+        "tokens_trained": state.tokens_trained,
+        "taken": dict(state.taken),
+        "refused": dict(state.refused),
+        "ended": state.finished,
+        "model": state.saved,
+        "journal": str(folder / JOURNAL),
+    }
+
+
+def _words(state: NodeState) -> str:
+    lines = [f"{state.author}: {state.finished} after {state.own.rounds} rounds"]
+    if state.own.mean is not None and state.trained.mean is not None:
+        lines.append(f"own reward {state.own.mean:.3f}, trained reward {state.trained.mean:.3f}")
+    if state.heldout_start is not None and state.heldout.newest:
+        lines.append(f"held-out reward {state.heldout_start:.3f} → {state.heldout.newest[1]:.3f}")
+    if state.saved:
+        lines.append(f"model: {state.saved}")
+    return "\n".join(lines)

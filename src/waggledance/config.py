@@ -1,0 +1,215 @@
+"""The one schema of a node: TOML file, WAGGLE_… environment and flags are three ways to write it.
+
+`read_config` takes them in that order, later ones win. An unknown key is an error that names the nearest
+known one; a value out of its limits names the key, the value and the limit.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from waggledance.errors import MissingError, UsageError, nearest
+
+ENVIRONMENT_PREFIX = "WAGGLE_"
+
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+
+
+class PolicyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    kind: Annotated[Literal["hf", "scripted"], Meta(description="who answers")] = "hf"
+    model: Annotated[str, Meta(description="tiny, a folder, or a name on the hub")] = "tiny"
+    device: Annotated[str, Meta(description="cpu, cuda or mps")] = "cpu"
+    system_prompt: Annotated[str | None, Meta(description="default: how to mark the answer")] = None
+    temperature: Annotated[float, Meta(ge=0, le=10, description="0 is greedy")] = 1.0
+    completions: Annotated[int, Meta(ge=1, le=64, description="rollouts a group")] = 8
+    max_tokens: Annotated[int, Meta(ge=1, le=65536, description="most tokens a completion")] = 256
+    success: Annotated[float, Meta(ge=0, le=1, description="of a scripted policy")] = 0.1
+
+
+class LearnerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    kind: Annotated[Literal["grpo", "none"], Meta(description="what learns")] = "grpo"
+    learning_rate: Annotated[float, Meta(gt=0, le=1, description="Adam's")] = 1e-5
+    clip_low: Annotated[float, Meta(ge=0, lt=1, description="how far a ratio may fall below 1")] = 0.2
+    clip_high: Annotated[float, Meta(ge=0, description="how far a ratio may rise above 1")] = 0.28
+    kl_weight: Annotated[float, Meta(ge=0, description="pull towards the starting model")] = 0.0
+    max_grad_norm: Annotated[float, Meta(gt=0, description="gradients are scaled down to it")] = 1.0
+    epochs: Annotated[int, Meta(ge=1, le=64, description="steps on one batch")] = 1
+
+
+class MixConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    kind: Annotated[Literal["fixed"], Meta(description="what to train on")] = "fixed"
+    own: Annotated[int, Meta(ge=0, le=1024, description="own groups a round")] = 4
+    foreign: Annotated[int, Meta(ge=0, le=1024, description="foreign groups a round; 0 is plain RL")] = 4
+
+
+class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    limit_groups: Annotated[int, Meta(ge=1, le=1_000_000, description="most foreign groups kept")] = 512
+    max_age_rounds: Annotated[Count, Meta(description="older ones are dropped")] = 4
+    verify_limit_groups: Annotated[Positive, Meta(description="most groups verified in a round")] = 128
+
+
+class SwarmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    kind: Annotated[Literal["zenoh", "none"], Meta(description="none trains alone")] = "zenoh"
+    name: Annotated[str, Meta(description="whose swarm to join")] = "home"
+    connect: Annotated[tuple[str, ...], Meta(description="endpoints to dial; none: this machine")] = ()
+    listen: Annotated[tuple[str, ...], Meta(description="endpoints to be found at")] = ("tcp/127.0.0.1:0",)
+    share: Annotated[
+        Literal["everything", "informative", "nothing"], Meta(description="which own groups to give")
+    ] = "everything"
+
+
+class EvaluateConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    every_rounds: Annotated[Count, Meta(description="0: at the start and the end only")] = 0
+    tasks: Annotated[Count, Meta(description="held-out tasks; 0: none")] = 64
+    completions: Annotated[int, Meta(ge=1, le=64, description="rollouts a held-out task")] = 1
+
+
+class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: Annotated[str, Meta(description="the node's name in the swarm")] = "node"
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="same seed, same draws")] = 0
+    rounds: Annotated[Count, Meta(description="how many to do")] = 100
+    tasks: Annotated[tuple[str, ...], Meta(min_length=1, description="task sources")] = ("easy",)
+    threads: Annotated[Count, Meta(description="of torch; 0: as many as it likes")] = 0
+    policy: PolicyConfig = PolicyConfig()
+    learner: LearnerConfig = LearnerConfig()
+    mix: MixConfig = MixConfig()
+    pool: PoolConfig = PoolConfig()
+    swarm: SwarmConfig = SwarmConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+
+
+class Key(msgspec.Struct, frozen=True):
+    """One setting of the schema."""
+
+    path: tuple[str, ...]
+    kind: Any
+    default: Any
+    description: str
+
+    @property
+    def dotted(self) -> str:
+        return ".".join(self.path)
+
+    @property
+    def variable(self) -> str:
+        return ENVIRONMENT_PREFIX + "_".join(self.path).upper()
+
+    @property
+    def is_list(self) -> bool:
+        return get_origin(self.kind) is tuple
+
+
+def keys(schema: type[msgspec.Struct] = NodeConfig, above: tuple[str, ...] = ()) -> Iterator[Key]:
+    """Every setting, in the schema's order."""
+    hints = get_type_hints(schema, include_extras=True)
+    for field in msgspec.structs.fields(schema):
+        hint, path = hints[field.name], (*above, field.name)
+        if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+            yield from keys(hint, path)
+            continue
+        kind, *metas = get_args(hint)
+        description = next(meta.description for meta in metas if meta.description)
+        if get_origin(kind) is Annotated:
+            kind = get_args(kind)[0]
+        yield Key(path, kind, field.default, description)
+
+
+def read_config(
+    path: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, str] | None = None,
+) -> NodeConfig:
+    tree: dict[str, Any] = _read_toml(path) if path else {}
+    known = {key.dotted: key for key in keys()}
+    _refuse_unknown(tree, known, str(path))
+    variables = {key.variable: key for key in known.values()}
+    for variable, text in sorted((environment or {}).items()):
+        if variable.startswith(ENVIRONMENT_PREFIX):
+            if variable not in variables:
+                raise UsageError(f"environment: unknown {variable}; {nearest(variable, variables)}")
+            _put(tree, variables[variable], text)
+    for dotted, text in (flags or {}).items():
+        _put(tree, known[dotted], text)
+    return check_config(tree)
+
+
+def check_config(tree: Mapping[str, Any]) -> NodeConfig:
+    try:
+        return msgspec.convert(tree, NodeConfig, strict=False)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$.")
+        dotted = where.rstrip("`").split("[")[0]
+        value = _value_at(tree, dotted)
+        raise UsageError(f"{dotted} = {value!r}: {_plain(what)}") from error
+
+
+def write_config(config: NodeConfig) -> str:
+    """The settings as TOML that `read_config` reads back; unset ones are left out."""
+    tables: dict[tuple[str, ...], list[str]] = {}
+    for key in keys():
+        value = _value_of(config, key)
+        if value is not None:
+            tables.setdefault(key.path[:-1], []).append(f"{key.path[-1]} = {_toml(value)}")
+    blocks = [
+        "\n".join([f"[{'.'.join(table)}]", *lines] if table else lines) for table, lines in tables.items()
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise MissingError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not TOML: {error}") from error
+
+
+def _refuse_unknown(tree: Mapping[str, Any], known: Mapping[str, Key], where: str, above: str = "") -> None:
+    for name, value in tree.items():
+        dotted = above + name
+        inside = [key for key in known if key.startswith(dotted + ".")]
+        if inside and isinstance(value, dict):
+            _refuse_unknown(cast("dict[str, Any]", value), known, where, dotted + ".")
+        elif inside:
+            raise UsageError(f"{where}: {dotted} is a table; write [{dotted}] and its keys below it")
+        elif dotted not in known:
+            raise UsageError(f"{where}: unknown key {dotted}; {nearest(dotted, known)}")
+
+
+def _put(tree: dict[str, Any], key: Key, text: str) -> None:
+    for name in key.path[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[key.path[-1]] = [part for part in text.split(",") if part] if key.is_list else text
+
+
+def _value_at(tree: Mapping[str, Any], dotted: str) -> Any:
+    value: Any = tree
+    for name in dotted.split("."):
+        value = cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _value_of(config: NodeConfig, key: Key) -> Any:
+    value: Any = config
+    for name in key.path:
+        value = getattr(value, name)
+    return value
+
+
+def _plain(what: str) -> str:
+    return (
+        what.replace("`", "").replace("Expected", "expected").replace("Invalid enum value", "not a choice:")
+    )
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(_toml(item) for item in cast('tuple[Any, ...]', value))}]"
+    # JSON's strings, numbers and booleans are TOML's.
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,111 @@
+"""Events: what happened to a node, as values. Views, tests and the journal read these and nothing else.
+
+An entry says when, who and in which round; its event says what. Entries are plain data and become one JSON
+line each. An event holds numbers and text, never a tensor, a path object or an exception.
+"""
+
+import msgspec
+
+from waggledance.rollout import Author
+
+
+class Started(msgspec.Struct, frozen=True, tag="started"):
+    model: str
+    weights: int
+    sources: tuple[str, ...]
+    mix: str
+    rounds: int
+    completions: int
+    seed: int
+    version: str
+
+
+class Evaluated(msgspec.Struct, frozen=True, tag="evaluated"):
+    """The held-out reward: a fixed set of tasks that nobody trains on."""
+
+    reward: float
+    by_source: dict[str, float]
+    rollouts: int
+    seconds: float
+
+
+class Generated(msgspec.Struct, frozen=True, tag="generated"):
+    groups: int
+    rollouts: int
+    tokens: int
+    seconds: float
+
+
+class Verified(msgspec.Struct, frozen=True, tag="verified"):
+    """The own reward: a node's fresh generations before the update."""
+
+    reward: float
+    informative: int
+    """Groups whose rewards differ."""
+    seconds: float
+
+
+class Said(msgspec.Struct, frozen=True, tag="said"):
+    """One rollout of the round, to look at: a rewarded one where there is one."""
+
+    author: Author
+    source: str
+    question: str
+    text: str
+    reward: float
+
+
+class Shared(msgspec.Struct, frozen=True, tag="shared"):
+    groups: int
+    bytes: int
+
+
+class Sampled(msgspec.Struct, frozen=True, tag="sampled"):
+    own: int
+    foreign: int
+    by_author: dict[str, int]
+    """Foreign groups taken into the batch, by who wrote them."""
+    pool: int
+    """Groups left in the pool."""
+    peers: int
+    refused: dict[str, int]
+    """What was not let in during this round, by reason."""
+
+
+class Learned(msgspec.Struct, frozen=True, tag="learned"):
+    """The trained reward: over the update's whole batch, which is the paper's metric."""
+
+    reward: float
+    groups: int
+    tokens: int
+    loss: float
+    grad_norm: float
+    kl: float
+    clipped: float
+    seconds: float
+
+
+class Saved(msgspec.Struct, frozen=True, tag="saved"):
+    path: str
+
+
+class Finished(msgspec.Struct, frozen=True, tag="finished"):
+    why: str
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    error: str
+    exit_code: int
+
+
+Event = (
+    Started | Evaluated | Generated | Verified | Said | Shared | Sampled | Learned | Saved | Finished | Failed
+)
+
+
+class Entry(msgspec.Struct, frozen=True):
+    at: float
+    """Seconds since 1970, by the node's own clock: good for rates, never for order between nodes."""
+    node: Author
+    round: int
+    event: Event

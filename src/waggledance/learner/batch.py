@@ -1,0 +1,73 @@
+"""Scored groups → tensors. Groups that credit nothing are left out here, before any forward pass.
+
+Own rollouts keep the very tokens that were drawn; foreign ones are encoded by this node's own tokenizer.
+A row is a rollout; every prompt stands once, and `owner_R` says which prompt a row belongs to.
+"""
+
+# pyright: standard
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from waggledance.learner.credit import group_relative
+from waggledance.model import Model
+from waggledance.rollout import Rollout, ScoredGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """P prompts of at most S tokens, R rollouts of at most T."""
+
+    prompt_ids_PS: Tensor
+    """Left-padded: every prompt ends at the last column."""
+    prompt_mask_PS: Tensor
+    ids_RT: Tensor
+    """Right-padded."""
+    mask_RT: Tensor
+    """1.0 where a token is trained on."""
+    owner_R: Tensor
+    credit_R: Tensor
+    weight_R: Tensor
+    rollouts: int
+    """All rollouts of the batch: left-out ones count in the loss's mean, with a loss of zero."""
+
+    @property
+    def tokens(self) -> int:
+        return int(self.mask_RT.sum().item())
+
+
+def make_batch(model: Model, groups: Sequence[ScoredGroup], max_tokens: int) -> Batch | None:
+    """None where no group is informative: there is nothing to learn."""
+    informative = [scored for scored in groups if scored.informative]
+    if not informative:
+        return None
+    prompts = [model.prompt_ids(scored.task) for scored in informative]
+    rows = [
+        _token_ids(model, rollout, max_tokens) for scored in informative for rollout in scored.group.rollouts
+    ]
+    sizes = torch.tensor([len(scored.rewards) for scored in informative])
+    weights = torch.tensor([scored.weight for scored in informative])
+    credit = torch.cat([group_relative(torch.tensor(scored.rewards)) for scored in informative])
+    prompt_width, width = max(map(len, prompts)), max(1, *map(len, rows))
+    device, pad = model.device, model.pad_id
+    return Batch(
+        prompt_ids_PS=torch.tensor([[pad] * (prompt_width - len(p)) + p for p in prompts], device=device),
+        prompt_mask_PS=torch.tensor(
+            [[0] * (prompt_width - len(p)) + [1] * len(p) for p in prompts], device=device
+        ),
+        ids_RT=torch.tensor([[*row, *[pad] * (width - len(row))] for row in rows], device=device),
+        mask_RT=torch.tensor([[1.0] * len(row) + [0.0] * (width - len(row)) for row in rows], device=device),
+        owner_R=torch.arange(len(informative)).repeat_interleave(sizes).to(device),
+        credit_R=credit.to(device),
+        weight_R=weights.repeat_interleave(sizes).to(device),
+        rollouts=sum(len(scored.rewards) for scored in groups),
+    )
+
+
+def _token_ids(model: Model, rollout: Rollout, max_tokens: int) -> list[int]:
+    if rollout.token_ids:
+        return list(rollout.token_ids)
+    return model.text_ids(rollout.text, finished=rollout.finished, limit=max_tokens)

@@ -1,0 +1,188 @@
+"""A node and its round: six verbs, in this order, and nothing else.
+
+A node answers its own tasks, verifies, shares, samples what others shared, and learns. It waits for nobody:
+publishing never blocks, sampling takes what is there, and a node alone is plain RL, number for number.
+"""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from waggledance.events import Event, Generated, Learned, Said, Sampled, Shared, Verified
+from waggledance.journal import Journal
+from waggledance.rollout import Author, Group, Rollout, ScoredGroup, mean_reward
+from waggledance.seams import Learner, Mix, Policy, Source, Swarm
+from waggledance.seed import derive
+from waggledance.sharing.pool import Pool
+from waggledance.sharing.share import to_share
+from waggledance.task import Task
+
+Stopwatch = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    author: Author
+    seed: int
+    completions: int
+    """Rollouts a group."""
+    share: str
+    verify_limit_groups: int
+    """The most foreign groups verified in one round: bounds what a flood can cost."""
+
+
+class Node:
+    def __init__(
+        self,
+        settings: NodeSettings,
+        *,
+        sources: Sequence[Source],
+        policy: Policy,
+        learner: Learner,
+        mix: Mix,
+        pool: Pool,
+        swarm: Swarm,
+        journal: Journal,
+        stopwatch: Stopwatch = time.perf_counter,
+    ) -> None:
+        self.settings = settings
+        self.policy = policy
+        self.round_number = 0
+        self._sources = tuple(sources)
+        self._source_by_name = {source.name: source for source in sources}
+        self._learner = learner
+        self._mix = mix
+        self._pool = pool
+        self._swarm = swarm
+        self._journal = journal
+        self._stopwatch = stopwatch
+        self._refused: Counter[str] = Counter()
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return self._sources
+
+    def round(self) -> None:
+        tasks = self.draw()
+        tried = self.generate(tasks)
+        own = self.verify(tasks, tried)
+        self.share(own)
+        batch = self.sample(own)
+        self.learn(batch)
+
+    def draw(self) -> list[Task]:
+        """This round's tasks. The index hangs on author and round, so that nobody picks easy questions."""
+        self.round_number += 1
+        self._journal.round = self.round_number
+        tasks: list[Task] = []
+        for k in range(self._mix.own_groups):
+            source = self._sources[self._derive("source", k) % len(self._sources)]
+            tasks.append(source.task(self._derive("index", k) % source.size))
+        return tasks
+
+    def generate(self, tasks: Sequence[Task]) -> list[Group]:
+        start = self._stopwatch()
+        answers = self.policy.generate(tasks, self.settings.completions, self._derive("generate"))
+        groups = [self._group(task, rollouts) for task, rollouts in zip(tasks, answers, strict=True)]
+        rollouts = [rollout for group in groups for rollout in group.rollouts]
+        tokens = sum(rollout.tokens for rollout in rollouts)
+        self._tell(Generated(len(groups), len(rollouts), tokens, self._stopwatch() - start))
+        return groups
+
+    def verify(self, tasks: Sequence[Task], groups: Sequence[Group]) -> list[ScoredGroup]:
+        start = self._stopwatch()
+        own = [self._score(task, group) for task, group in zip(tasks, groups, strict=True)]
+        informative = sum(scored.informative for scored in own)
+        self._tell(Verified(mean_reward(own), informative, self._stopwatch() - start))
+        if own:
+            self._tell(_best_said(own))
+        return own
+
+    def share(self, own: Sequence[ScoredGroup]) -> None:
+        before = self._swarm.traffic().sent_bytes
+        groups = to_share(own, self.settings.share)
+        for group in groups:
+            self._swarm.publish(group)
+        # What an outbox has not sent yet is counted with the next round's.
+        self._tell(Shared(len(groups), self._swarm.traffic().sent_bytes - before))
+
+    def sample(self, own: Sequence[ScoredGroup]) -> list[ScoredGroup]:
+        self._pool.add(self._swarm.drain(), self.round_number)
+        refused_before = self._refusals()
+        batch = self._mix.choose(own, self._foreign())
+        authors = Counter(scored.group.author for scored in batch)
+        taken_own = authors.pop(self.settings.author, 0)
+        self._tell(
+            Sampled(
+                own=taken_own,
+                foreign=authors.total(),
+                by_author={str(author): count for author, count in authors.items()},
+                pool=len(self._pool),
+                peers=len(self._swarm.peers()),
+                refused=dict(self._refusals() - refused_before),
+            )
+        )
+        return batch
+
+    def learn(self, batch: Sequence[ScoredGroup]) -> None:
+        start = self._stopwatch()
+        lesson = self._learner.learn(batch)
+        self._tell(
+            Learned(
+                reward=mean_reward(batch),
+                groups=lesson.groups,
+                tokens=lesson.tokens,
+                loss=lesson.loss,
+                grad_norm=lesson.grad_norm,
+                kl=lesson.kl,
+                clipped=lesson.clipped,
+                seconds=self._stopwatch() - start,
+            )
+        )
+
+    def _foreign(self) -> Iterator[ScoredGroup]:
+        """Groups from the pool, their tasks built and their rollouts verified here, one at a time."""
+        draw = random.Random(self._derive("sample"))
+        for _ in range(self.settings.verify_limit_groups):
+            group = self._pool.take(draw)
+            if group is None:
+                return
+            reason = self._unusable(group)
+            if reason:
+                self._refused[reason] += 1
+                continue
+            yield self._score(self._source_by_name[group.source].task(group.index), group)
+
+    def _unusable(self, group: Group) -> str | None:
+        source = self._source_by_name.get(group.source)
+        if source is None:
+            return "source"
+        if group.digest != source.digest:
+            return "digest"
+        # Held-out tasks lie at size and above: nobody may train this node on them.
+        return None if group.index < source.size else "index"
+
+    def _score(self, task: Task, group: Group) -> ScoredGroup:
+        texts = [rollout.text for rollout in group.rollouts]
+        return ScoredGroup(group, task, self._source_by_name[task.source].verify(task, texts))
+
+    def _group(self, task: Task, rollouts: tuple[Rollout, ...]) -> Group:
+        digest = self._source_by_name[task.source].digest
+        return Group(self.settings.author, self.round_number, task.source, digest, task.index, rollouts)
+
+    def _refusals(self) -> Counter[str]:
+        return self._refused + Counter(self._swarm.traffic().refused)
+
+    def _derive(self, *words: str | int) -> int:
+        return derive(self.settings.seed, self.settings.author, self.round_number, *words)
+
+    def _tell(self, event: Event) -> None:
+        self._journal.tell(event)
+
+
+def _best_said(own: Sequence[ScoredGroup]) -> Said:
+    scored = max(own, key=lambda scored: max(scored.rewards))
+    reward, rollout = max(zip(scored.rewards, scored.group.rollouts, strict=True), key=lambda pair: pair[0])
+    return Said(scored.group.author, scored.task.source, scored.task.question, rollout.text, reward)

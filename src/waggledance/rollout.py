@@ -1,0 +1,59 @@
+"""Rollouts and groups: what a policy tried.
+
+A group is one task's rollouts by one author: the unit that is shared, sampled and credited. It travels
+without question, truth or reward; whoever takes it builds the task and scores the rollouts again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NewType
+
+from waggledance.task import Digest, SourceName, Task
+
+Author = NewType("Author", str)
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One completion of one task's prompt."""
+
+    text: str
+    finished: bool
+    """True when the author's model ended it by itself, False when it ran out of tokens."""
+    tokens: int
+    """Its length in the author's own tokens, end token included."""
+    mean_logprob: float
+    """Its mean log-probability per token under its author."""
+    token_ids: tuple[int, ...] = ()
+    """The very tokens the author drew. Known at home only: another node's tokenizer makes its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    author: Author
+    round: int
+    source: SourceName
+    digest: Digest
+    index: int
+    rollouts: tuple[Rollout, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredGroup:
+    """A group with its task and the rewards this node gave it: what a learner learns from."""
+
+    group: Group
+    task: Task
+    rewards: tuple[float, ...]
+    weight: float = 1.0
+
+    @property
+    def informative(self) -> bool:
+        """Whether its rewards differ: a group whose rewards are all equal credits nothing."""
+        return len(set(self.rewards)) > 1
+
+
+def mean_reward(groups: Sequence[ScoredGroup]) -> float:
+    """The mean over all rollouts of all groups; 0 for no rollouts."""
+    rewards = [reward for scored in groups for reward in scored.rewards]
+    return sum(rewards) / len(rewards) if rewards else 0.0

@@ -1,0 +1,1 @@
+"""The others: how groups leave a node and how they arrive."""

@@ -1,0 +1,131 @@
+"""The mailbox: what others sent, kept until the node's round has time for it.
+
+Whoever receives (Zenoh's threads, the fake) only puts raw bytes in; decoding happens in drain(), on the
+node's own thread. Full, it lets the oldest letters go. It knows the wire and nothing of the network.
+"""
+
+import threading
+from collections import Counter, deque
+from typing import NamedTuple
+
+from waggledance.rollout import Author, Group
+from waggledance.seams import Traffic
+from waggledance.swarm.wire import MESSAGE_LIMIT_BYTES, Reason, Refusal, decode
+
+LIMIT_LETTERS = 1024
+LIMIT_BYTES = 16 * 1024 * 1024
+
+
+class Letter(NamedTuple):
+    author: Author
+    """Whom the key it was put on belongs to: the message itself may claim another."""
+    message: bytes
+
+
+class Tally:
+    """Counts what crosses the boundary, from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sent_groups = self._sent_bytes = 0
+        self._received_groups = self._received_bytes = 0
+        self._dropped = 0
+        self._refused: Counter[str] = Counter()
+
+    def sent(self, length: int) -> None:
+        with self._lock:
+            self._sent_groups += 1
+            self._sent_bytes += length
+
+    def received(self, length: int) -> None:
+        with self._lock:
+            self._received_groups += 1
+            self._received_bytes += length
+
+    def dropped(self, letters: int) -> None:
+        with self._lock:
+            self._dropped += letters
+
+    def refused(self, reason: Reason) -> None:
+        with self._lock:
+            self._refused[reason.value] += 1
+
+    def traffic(self) -> Traffic:
+        with self._lock:
+            return Traffic(
+                sent_groups=self._sent_groups,
+                sent_bytes=self._sent_bytes,
+                received_groups=self._received_groups,
+                received_bytes=self._received_bytes,
+                dropped=self._dropped,
+                refused=dict(self._refused),
+            )
+
+
+class Ring:
+    """A queue of letters between threads that never blocks: bounded in number and bytes, newest kept."""
+
+    def __init__(self, limit_letters: int = LIMIT_LETTERS, limit_bytes: int = LIMIT_BYTES) -> None:
+        assert limit_letters >= 1
+        assert limit_bytes >= MESSAGE_LIMIT_BYTES, "the newest letter must always fit"
+        self._limit_letters = limit_letters
+        self._limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+        self._letters: deque[Letter] = deque()
+        self._bytes = 0
+
+    def put(self, letter: Letter) -> int:
+        """Adds a letter and says how many older ones had to go for it."""
+        gone = 0
+        with self._lock:
+            self._letters.append(letter)
+            self._bytes += len(letter.message)
+            while len(self._letters) > self._limit_letters or self._bytes > self._limit_bytes:
+                self._bytes -= len(self._letters.popleft().message)
+                gone += 1
+        return gone
+
+    def take(self) -> Letter | None:
+        """The oldest letter."""
+        with self._lock:
+            if not self._letters:
+                return None
+            letter = self._letters.popleft()
+            self._bytes -= len(letter.message)
+            return letter
+
+    def take_all(self) -> deque[Letter]:
+        """What is there now, oldest first: bounded, however fast others go on putting."""
+        with self._lock:
+            letters, self._letters = self._letters, deque()
+            self._bytes = 0
+            return letters
+
+
+class Mailbox:
+    """A node's incoming letters, and the groups in them."""
+
+    def __init__(self, owner: Author, ring: Ring, tally: Tally) -> None:
+        self._owner = owner
+        self._ring = ring
+        self._tally = tally
+
+    def put(self, letter: Letter) -> None:
+        # The size is looked at here, not at decoding: a letter that will be refused must not push others out.
+        if len(letter.message) > MESSAGE_LIMIT_BYTES:
+            self._tally.refused(Reason.OVERSIZE)
+        elif letter.author == self._owner:
+            self._tally.refused(Reason.OWN)
+        else:
+            self._tally.dropped(self._ring.put(letter))
+
+    def drain(self) -> list[Group]:
+        groups: list[Group] = []
+        for letter in self._ring.take_all():
+            try:
+                groups.append(decode(letter.message, letter.author))
+            except Refusal as refusal:
+                self._tally.refused(refusal.reason)
+            else:
+                self._tally.received(len(letter.message))
+        return groups

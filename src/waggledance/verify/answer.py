@@ -1,0 +1,16 @@
+"""The answer in a completion: what stands between the last pair of answer tags."""
+
+OPEN, CLOSE = "<answer>", "</answer>"
+LIMIT_BYTES = 2000
+"""A longer answer is no answer. The longest right one in the paper's tasks, a 10 × 10 matrix, has 200."""
+
+
+def extract(text: str) -> str | None:
+    """The stripped text between the last `<answer>` that is closed and its `</answer>`, else None."""
+    start = text.rfind(OPEN, 0, max(text.rfind(CLOSE), 0))
+    if start < 0:
+        return None
+    start += len(OPEN)
+    answer = text[start : text.index(CLOSE, start)].strip()
+    # A completion may hold lone surrogates; they count three bytes each and match nothing.
+    return answer if len(answer.encode("utf-8", "surrogatepass")) <= LIMIT_BYTES else None

@@ -1,0 +1,205 @@
+"""The one fold: events in, the state of a run out. Every view shows this and nothing else.
+
+`fold` is pure and states are frozen, so a page, a terminal and a test may hold one and the next at once. That
+is affordable because whatever grows is bounded (curves, quotes, recent rounds): an entry costs microseconds.
+Entries may come late, twice or from the middle of a run; none of that raises.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+from waggledance.events import (
+    Entry,
+    Evaluated,
+    Event,
+    Failed,
+    Finished,
+    Generated,
+    Learned,
+    Said,
+    Sampled,
+    Saved,
+    Shared,
+    Started,
+    Verified,
+)
+from waggledance.rollout import Author
+from waggledance.view.curve import Curve
+
+Phase = Literal["start", "measure", "generate", "verify", "share", "sample", "learn", "done", "failed"]
+"""What a node is busy with, as far as its newest event tells."""
+
+RECENT_ROUNDS = 20
+QUOTES_LIMIT = 8
+
+
+class Quote(msgspec.Struct, frozen=True):
+    round: int
+    said: Said
+
+
+class NodeState(msgspec.Struct, frozen=True):
+    author: Author
+    model: str = ""
+    mix: str = ""
+    rounds: int = 0
+    """How many rounds are planned."""
+    round: int = 0
+    phase: Phase = "start"
+    started_at: float | None = None
+    seen_at: float = 0.0
+
+    own: Curve = Curve()
+    trained: Curve = Curve()
+    heldout: Curve = Curve()
+    heldout_start: float | None = None
+    evaluations: int = 0
+
+    tokens_generated: int = 0
+    tokens_trained: int = 0
+    seconds_generating: float = 0.0
+    seconds_learning: float = 0.0
+    groups_shared: int = 0
+    bytes_shared: int = 0
+
+    taken: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
+    """Foreign groups trained on, by author, since the start."""
+    taken_by_round: tuple[Mapping[str, int], ...] = ()
+    """The same for each of the newest rounds."""
+    pool: int = 0
+    peers: int = 0
+    refused: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
+
+    quotes: tuple[Quote, ...] = ()
+    """What was said newest, rewarded or not."""
+    rewarded: tuple[Quote, ...] = ()
+    saved: str | None = None
+    finished: str | None = None
+    error: str | None = None
+
+    @property
+    def taken_recently(self) -> Mapping[str, int]:
+        return _summed(self.taken_by_round)
+
+    @property
+    def ended(self) -> bool:
+        return self.finished is not None or self.error is not None
+
+
+class SwarmState(msgspec.Struct, frozen=True):
+    nodes: Mapping[Author, NodeState] = msgspec.field(default_factory=dict[Author, NodeState])
+
+    @property
+    def in_order(self) -> list[NodeState]:
+        """By name, so that n2 comes before n10 and a node keeps its line on the screen."""
+        return sorted(self.nodes.values(), key=lambda node: (len(node.author), node.author))
+
+
+def fold(swarm: SwarmState, entry: Entry) -> SwarmState:
+    node = swarm.nodes.get(entry.node) or NodeState(author=entry.node)
+    return SwarmState({**swarm.nodes, entry.node: fold_node(node, entry)})
+
+
+def fold_all(swarm: SwarmState, entries: Iterable[Entry]) -> SwarmState:
+    for entry in entries:
+        swarm = fold(swarm, entry)
+    return swarm
+
+
+def fold_node(node: NodeState, entry: Entry) -> NodeState:
+    seen = msgspec.structs.replace(node, round=entry.round, seen_at=max(node.seen_at, entry.at))
+    return _told(seen, entry.event)
+
+
+def _told(node: NodeState, event: Event) -> NodeState:
+    if isinstance(event, Started | Evaluated | Saved | Finished | Failed):
+        return _told_of_run(node, event)
+    return _told_of_round(node, event)
+
+
+def _told_of_run(node: NodeState, event: Started | Evaluated | Saved | Finished | Failed) -> NodeState:
+    change = msgspec.structs.replace
+    match event:
+        case Started():
+            # A node that starts again has outlived what ended it.
+            return change(
+                node,
+                model=event.model,
+                mix=event.mix,
+                rounds=event.rounds,
+                phase="measure",
+                started_at=node.seen_at if node.started_at is None else node.started_at,
+                finished=None,
+                error=None,
+            )
+        case Evaluated():
+            first = event.reward if node.heldout_start is None else node.heldout_start
+            heldout = node.heldout.with_point(node.round, event.reward)
+            return change(
+                node, phase="generate", heldout=heldout, heldout_start=first, evaluations=node.evaluations + 1
+            )
+        case Saved():
+            return change(node, saved=event.path)
+        case Finished():
+            return change(node, phase="done", finished=event.why)
+        case Failed():
+            return change(node, phase="failed", error=event.error)
+
+
+def _told_of_round(
+    node: NodeState, event: Generated | Verified | Said | Shared | Sampled | Learned
+) -> NodeState:
+    change = msgspec.structs.replace
+    match event:
+        case Generated():
+            return change(
+                node,
+                phase="verify",
+                tokens_generated=node.tokens_generated + event.tokens,
+                seconds_generating=node.seconds_generating + event.seconds,
+            )
+        case Verified():
+            return change(node, phase="share", own=node.own.with_point(node.round, event.reward))
+        case Said():
+            quote = Quote(node.round, event)
+            rewarded = _newest(node.rewarded, quote) if event.reward > 0 else node.rewarded
+            return change(node, quotes=_newest(node.quotes, quote), rewarded=rewarded)
+        case Shared():
+            return change(
+                node,
+                phase="sample",
+                groups_shared=node.groups_shared + event.groups,
+                bytes_shared=node.bytes_shared + event.bytes,
+            )
+        case Sampled():
+            return change(
+                node,
+                phase="learn",
+                taken=_summed((node.taken, event.by_author)),
+                taken_by_round=(*node.taken_by_round, event.by_author)[-RECENT_ROUNDS:],
+                pool=event.pool,
+                peers=event.peers,
+                refused=_summed((node.refused, event.refused)),
+            )
+        case Learned():
+            return change(
+                node,
+                phase="generate",
+                trained=node.trained.with_point(node.round, event.reward),
+                tokens_trained=node.tokens_trained + event.tokens,
+                seconds_learning=node.seconds_learning + event.seconds,
+            )
+
+
+def _newest(quotes: tuple[Quote, ...], quote: Quote) -> tuple[Quote, ...]:
+    return (*quotes, quote)[-QUOTES_LIMIT:]
+
+
+def _summed(counts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return total

@@ -1,0 +1,182 @@
+"""The live view: states in, a screen that fits the terminal out; plain lines where there is no terminal.
+
+`render` is pure and never higher or wider than it is told; `DemoView` puts it on the screen. All of it goes
+to standard error: standard output is for the result. Must not know where the events come from.
+"""
+
+from types import TracebackType
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from waggledance.view.curve import smoothing_rounds
+from waggledance.view.panels import (
+    Swarms,
+    beside,
+    failures,
+    fitted,
+    newest_answers,
+    nodes,
+    own_rewards,
+    takers_and_givers,
+)
+from waggledance.view.tally import Progress, mean_own_curve, progress
+from waggledance.view.text import plain
+
+LINE_EVERY_SECONDS = 5.0
+
+_LEAST_PLOT_HEIGHT = 6
+_LEAST_NODES_WIDTH = 46
+_TWO_COLUMNS_FROM = 150
+
+
+def render(
+    swarms: Swarms, width: int, height: int, elapsed_seconds: float, left_seconds: float | None = None
+) -> Group:
+    """The whole screen. Without `left_seconds` the time left is guessed from what the rounds took so far."""
+    body = _two_columns if width >= _TWO_COLUMNS_FROM and height >= 20 else _one_column
+    top = [headline(swarms, width, elapsed_seconds, left_seconds), *failures(swarms, width)]
+    lines = [*top, *body(swarms, width, max(0, height - len(top)))]
+    return Group(*(fitted(line, width) for line in lines[:height]))
+
+
+def headline(swarms: Swarms, width: int, elapsed_seconds: float, left_seconds: float | None) -> Text:
+    now = progress(swarms.values())
+    failed = sum(node.error is not None for swarm in swarms.values() for node in swarm.nodes.values())
+    before = Text(f"round {now.round}/{now.rounds} ", "bold")
+    after = Text(f" {now.fraction:4.0%}  {_time_left(now, elapsed_seconds, left_seconds)}")
+    if failed:
+        after.append(f"  {failed} failed", "bold red")
+    bar_width = max(0, width - before.cell_len - after.cell_len)
+    done = round(bar_width * now.fraction)
+    return before.append("━" * done, "green3").append("─" * (bar_width - done), "grey37").append_text(after)
+
+
+def plain_line(swarms: Swarms, elapsed_seconds: float, left_seconds: float | None = None) -> str:
+    """The same in one line without a control code: round 40/120  silo 0.021  swarm 0.083  2:05 left."""
+    now = progress(swarms.values())
+    parts = [f"round {now.round}/{now.rounds}"]
+    for label, swarm in swarms.items():
+        points = mean_own_curve(swarm, smoothing_rounds(now.rounds))
+        parts.append(f"{plain(label, 20)} {points[-1][1]:.3f}" if points else f"{plain(label, 20)} –")
+    parts.extend(
+        f"{plain(label, 20)} {plain(node.author, 20)} failed: {plain(node.error, 100)}"
+        for label, swarm in swarms.items()
+        for node in swarm.in_order
+        if node.error is not None
+    )
+    return "  ".join([*parts, _time_left(now, elapsed_seconds, left_seconds)])
+
+
+class DemoView:
+    """Shows states while something runs. Call `show` as often as is pleasant; it only draws."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._live: Live | None = None
+        self._shown: tuple[Swarms, float, float | None] | None = None
+        self._next_line_seconds = 0.0
+
+    def __enter__(self) -> "DemoView":
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
+            # A screen of its own: what a resize garbles vanishes with it, and the shell keeps its history.
+            self._live = Live(
+                console=self._console,
+                screen=True,
+                auto_refresh=False,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.__enter__()
+        return self
+
+    def show(self, swarms: Swarms, elapsed_seconds: float, left_seconds: float | None = None) -> None:
+        self._shown = (swarms, elapsed_seconds, left_seconds)
+        if self._live is not None:
+            width, height = self._console.size
+            self._live.update(render(swarms, width, height, elapsed_seconds, left_seconds), refresh=True)
+        elif elapsed_seconds >= self._next_line_seconds:
+            self._next_line_seconds = elapsed_seconds + LINE_EVERY_SECONDS
+            self._print(plain_line(swarms, elapsed_seconds, left_seconds))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leaves the last picture behind: the whole of it on a terminal, its line otherwise."""
+        if self._live is not None:
+            self._live.__exit__(kind, error, trace)
+        if self._shown is None or error is not None:
+            return
+        if self._live is None:
+            self._print(plain_line(*self._shown))
+            return
+        width, height = self._console.size
+        swarms, elapsed_seconds, left_seconds = self._shown
+        self._console.print(render(swarms, width, min(height - 1, 40), elapsed_seconds, left_seconds))
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+def _one_column(swarms: Swarms, width: int, height: int) -> list[Text]:
+    """Curves over nodes and who learns from whom over answers; what finds no room is left out from below."""
+    airy = height >= 30
+    count = _nodes(swarms)
+    answers_height = 0 if height < 20 else max(4, height // 5)
+    middle_height = min(count + 2, height - answers_height - _LEAST_PLOT_HEIGHT)
+    if middle_height < 4:
+        middle_height = 0
+    plot_height = max(0, height - answers_height - middle_height - 3 * airy)
+    gap = [Text()] * airy
+    lines = [*gap, *own_rewards(swarms, width, plot_height)]
+    if middle_height:
+        lines += [*gap, *_nodes_beside_sharing(swarms, width, middle_height)]
+    if answers_height:
+        lines += [*gap, *newest_answers(swarms, width, answers_height)]
+    return lines
+
+
+def _nodes_beside_sharing(swarms: Swarms, width: int, height: int) -> list[Text]:
+    sharing_width = 5 + _nodes(swarms) * (4 if width >= 110 else 3)
+    left_width = width - 2 - sharing_width
+    sharing = list(swarms.values())[-1:]
+    if left_width < _LEAST_NODES_WIDTH or not sharing:
+        return nodes(swarms, width, height)
+    left = nodes(swarms, left_width, height)
+    return beside(left, takers_and_givers(sharing[0], sharing_width, height), left_width, sharing_width)
+
+
+def _two_columns(swarms: Swarms, width: int, height: int) -> list[Text]:
+    left_width = width * 3 // 5
+    right_width = width - left_width - 2
+    nodes_height = min(_nodes(swarms) + 2, height - _LEAST_PLOT_HEIGHT - 2)
+    left = own_rewards(swarms, left_width, height - nodes_height - 2)
+    left = [Text(), *left, Text(), *nodes(swarms, left_width, nodes_height)]
+    last = list(swarms.values())[-1:]
+    sharing = takers_and_givers(last[0], right_width, height // 2) if last else []
+    answers = newest_answers(swarms, right_width, height - len(sharing) - 2)
+    return beside(left, [Text(), *sharing, Text(), *answers], left_width, right_width)
+
+
+def _nodes(swarms: Swarms) -> int:
+    return max((len(swarm.nodes) for swarm in swarms.values()), default=0)
+
+
+def _time_left(now: Progress, elapsed_seconds: float, left_seconds: float | None) -> str:
+    if now.ended:
+        return f"done in {clock(elapsed_seconds)}"
+    if left_seconds is None and now.fraction >= 1.0:
+        return "finishing"
+    if left_seconds is None and now.fraction > 0.0:
+        left_seconds = elapsed_seconds * (1.0 - now.fraction) / now.fraction
+    return "starting" if left_seconds is None else f"{clock(left_seconds)} left"
+
+
+def clock(seconds: float) -> str:
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
