@@ -45,8 +45,8 @@ NODES_LIMIT = 64
 SHOW_EVERY_S = 0.5
 NODE_BYTES = 8_000_000
 """Room for what one node writes: model, journal, log."""
-LEARNING_RATE = 3e-4
-KL_WEIGHT = 0.0
+LEARNING_RATE = 1.5e-4
+KL_WEIGHT = 0.02
 MAX_TOKENS = 16
 HELDOUT_TASKS = 70
 
