@@ -56,9 +56,10 @@ class Node:
         self._mix = mix
         self._pool = pool
         self._swarm = swarm
-        self._journal = journal
+        self.journal = journal
         self._stopwatch = stopwatch
         self._refused: Counter[str] = Counter()
+        self._refused_told: Counter[str] = Counter()
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -75,7 +76,7 @@ class Node:
     def draw(self) -> list[Task]:
         """This round's tasks. The index hangs on author and round, so that nobody picks easy questions."""
         self.round_number += 1
-        self._journal.round = self.round_number
+        self.journal.round = self.round_number
         tasks: list[Task] = []
         for k in range(self._mix.own_groups):
             source = self._sources[self._derive("source", k) % len(self._sources)]
@@ -110,7 +111,6 @@ class Node:
 
     def sample(self, own: Sequence[ScoredGroup]) -> list[ScoredGroup]:
         self._pool.add(self._swarm.drain(), self.round_number)
-        refused_before = self._refusals()
         batch = self._mix.choose(own, self._foreign())
         authors = Counter(scored.group.author for scored in batch)
         taken_own = authors.pop(self.settings.author, 0)
@@ -121,7 +121,7 @@ class Node:
                 by_author={str(author): count for author, count in authors.items()},
                 pool=len(self._pool),
                 peers=len(self._swarm.peers()),
-                refused=dict(self._refusals() - refused_before),
+                refused=self._newly_refused(),
             )
         )
         return batch
@@ -172,14 +172,17 @@ class Node:
         digest = self._source_by_name[task.source].digest
         return Group(self.settings.author, self.round_number, task.source, digest, task.index, rollouts)
 
-    def _refusals(self) -> Counter[str]:
-        return self._refused + Counter(self._swarm.traffic().refused)
+    def _newly_refused(self) -> dict[str, int]:
+        """By the wire and by this node, since it was last told."""
+        total = self._refused + Counter(self._swarm.traffic().refused)
+        new, self._refused_told = total - self._refused_told, total
+        return dict(new)
 
     def _derive(self, *words: str | int) -> int:
         return derive(self.settings.seed, self.settings.author, self.round_number, *words)
 
     def _tell(self, event: Event) -> None:
-        self._journal.tell(event)
+        self.journal.tell(event)
 
 
 def _best_said(own: Sequence[ScoredGroup]) -> Said:
