@@ -4,6 +4,8 @@
 known one; a value out of its limits names the key, the value and the limit.
 """
 
+import re
+import reprlib
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,8 +18,10 @@ from waggledance.errors import MissingError, UsageError, nearest
 
 ENVIRONMENT_PREFIX = "WAGGLE_"
 
-Count = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=0, le=10**9)]
+Positive = Annotated[int, Meta(ge=1, le=10**9)]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]
+"""A folder, a chunk of a key on the wire, a word on screens: the same letters everywhere."""
 
 
 class PolicyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,9 +39,9 @@ class LearnerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: Annotated[Literal["grpo", "none"], Meta(description="what learns")] = "grpo"
     learning_rate: Annotated[float, Meta(gt=0, le=1, description="Adam's")] = 1e-5
     clip_low: Annotated[float, Meta(ge=0, lt=1, description="how far a ratio may fall below 1")] = 0.2
-    clip_high: Annotated[float, Meta(ge=0, description="how far a ratio may rise above 1")] = 0.28
-    kl_weight: Annotated[float, Meta(ge=0, description="pull towards the starting model")] = 0.0
-    max_grad_norm: Annotated[float, Meta(gt=0, description="gradients are scaled down to it")] = 1.0
+    clip_high: Annotated[float, Meta(ge=0, le=1000, description="how far a ratio may rise above 1")] = 0.28
+    kl_weight: Annotated[float, Meta(ge=0, le=1000, description="pull towards the starting model")] = 0.0
+    max_grad_norm: Annotated[float, Meta(gt=0, le=1e9, description="gradients are scaled down to it")] = 1.0
     epochs: Annotated[int, Meta(ge=1, le=64, description="steps on one batch")] = 1
 
 
@@ -55,7 +59,7 @@ class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class SwarmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: Annotated[Literal["zenoh", "none"], Meta(description="none trains alone")] = "zenoh"
-    name: Annotated[str, Meta(description="whose swarm to join")] = "home"
+    name: Annotated[Name, Meta(description="whose swarm to join")] = "home"
     connect: Annotated[tuple[str, ...], Meta(description="endpoints to dial; none: this machine")] = ()
     listen: Annotated[tuple[str, ...], Meta(description="endpoints to be found at")] = ("tcp/127.0.0.1:0",)
     share: Annotated[
@@ -70,11 +74,11 @@ class EvaluateConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: Annotated[str, Meta(description="the node's name in the swarm")] = "node"
+    name: Annotated[Name, Meta(description="the node's name in the swarm")] = "node"
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="same seed, same draws")] = 0
     rounds: Annotated[Count, Meta(description="how many to do")] = 100
     tasks: Annotated[tuple[str, ...], Meta(min_length=1, description="task sources")] = ("easy",)
-    threads: Annotated[Count, Meta(description="of torch; 0: as many as it likes")] = 0
+    threads: Annotated[int, Meta(ge=0, le=1024, description="of torch; 0: as many as it likes")] = 0
     policy: PolicyConfig = PolicyConfig()
     learner: LearnerConfig = LearnerConfig()
     mix: MixConfig = MixConfig()
@@ -144,8 +148,7 @@ def check_config(tree: Mapping[str, Any]) -> NodeConfig:
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$.")
         dotted = where.rstrip("`").split("[")[0]
-        value = _value_at(tree, dotted)
-        raise UsageError(f"{dotted} = {value!r}: {_plain(what)}") from error
+        raise UsageError(f"{dotted} = {_shown(_value_at(tree, dotted))}: {_plain(what, dotted)}") from error
 
 
 def write_config(config: NodeConfig) -> str:
@@ -166,7 +169,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise MissingError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, a number or a nesting without end
         raise UsageError(f"{path} is not TOML: {error}") from error
 
 
@@ -174,18 +177,27 @@ def _refuse_unknown(tree: Mapping[str, Any], known: Mapping[str, Key], where: st
     for name, value in tree.items():
         dotted = above + name
         inside = [key for key in known if key.startswith(dotted + ".")]
+        if "." in name or not (inside or dotted in known):
+            raise UsageError(f"{where}: unknown key {_bare(name, above)}; {nearest(dotted, known)}")
         if inside and isinstance(value, dict):
             _refuse_unknown(cast("dict[str, Any]", value), known, where, dotted + ".")
         elif inside:
             raise UsageError(f"{where}: {dotted} is a table; write [{dotted}] and its keys below it")
-        elif dotted not in known:
-            raise UsageError(f"{where}: unknown key {dotted}; {nearest(dotted, known)}")
+
+
+def _bare(name: str, above: str) -> str:
+    """A key as TOML has it: in quotes where it is more than a word."""
+    return above + (name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _shown(name))
 
 
 def _put(tree: dict[str, Any], key: Key, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{key.dotted} = {_shown(text)}: not UTF-8") from error
     for name in key.path[:-1]:
         tree = tree.setdefault(name, {})
-    tree[key.path[-1]] = [part for part in text.split(",") if part] if key.is_list else text
+    tree[key.path[-1]] = [part.strip() for part in text.split(",") if part.strip()] if key.is_list else text
 
 
 def _value_at(tree: Mapping[str, Any], dotted: str) -> Any:
@@ -202,14 +214,26 @@ def _value_of(config: NodeConfig, key: Key) -> Any:
     return value
 
 
-def _plain(what: str) -> str:
-    return (
-        what.replace("`", "").replace("Expected", "expected").replace("Invalid enum value", "not a choice:")
-    )
+def _shown(value: Any) -> str:
+    """A value as it was given, shortened where it is long or deep."""
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = 80
+    try:
+        return short.repr(value)
+    except ValueError:  # Python writes out no whole number of more than 4,300 digits
+        return "a number of thousands of digits"
+
+
+def _plain(what: str, dotted: str) -> str:
+    kind = next((key.kind for key in keys() if key.dotted == dotted), None)
+    if get_origin(kind) is Literal:
+        return f"take {' or '.join(get_args(kind))}"
+    what = re.sub(r"`str` matching regex .*", "letters, digits and ._- (64 at most)", what)
+    return what.replace("`", "").replace("Expected", "expected")
 
 
 def _toml(value: Any) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(_toml(item) for item in cast('tuple[Any, ...]', value))}]"
-    # JSON's strings, numbers and booleans are TOML's.
-    return msgspec.json.encode(value).decode()
+    # JSON's strings, numbers and booleans are TOML's, but for one character that TOML wants escaped.
+    return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")

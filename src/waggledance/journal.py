@@ -4,7 +4,7 @@ A line is written whole and flushed; a reader that meets a line without its end 
 can be replayed into any view.
 """
 
-import errno
+import contextlib
 from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
@@ -39,15 +39,15 @@ class Journal:
             self._file.write(self._encoder.encode(entry) + b"\n")
             self._file.flush()
         except OSError as error:
-            if error.errno == errno.ENOSPC:
-                raise StorageError(
-                    f"disk full: the journal {self._file.name} cannot grow; free some space"
-                ) from error
-            raise
+            raise StorageError(
+                f"the journal {self._file.name} cannot grow: {error.strerror}; free some space"
+            ) from error
 
     def close(self) -> None:
         if self._file is not None:
-            self._file.close()
+            # A line that found no room is tried once more here; that it failed has been told.
+            with contextlib.suppress(OSError):
+                self._file.close()
 
 
 class JournalReader:
@@ -57,20 +57,28 @@ class JournalReader:
         self._path = path
         self._file: BufferedReader | None = None
         self._rest = b""
+        self._line = 0
         self._decoder = msgspec.json.Decoder(Entry)
 
     def entries(self) -> Iterator[Entry]:
         if self._file is None:
-            if not self._path.exists():
+            try:
+                self._file = self._path.open("rb")
+            except FileNotFoundError:
                 return
-            self._file = self._path.open("rb")
+            except OSError as error:
+                raise MissingError(f"cannot read {self._path}: {error.strerror}") from error
         lines = (self._rest + self._file.read()).split(b"\n")
         self._rest = lines.pop()
         for line in lines:
+            self._line += 1
             try:
-                yield self._decoder.decode(line)
-            except msgspec.DecodeError as error:
-                raise MissingError(f"{self._path} is no journal of this version: {error}") from error
+                entry = self._decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise MissingError(
+                    f"{self._path} is no journal of this version: line {self._line}: {error}"
+                ) from error
+            yield entry
 
     def close(self) -> None:
         if self._file is not None:

@@ -6,16 +6,24 @@ without special tokens: whatever a peer writes, its text can never become an end
 
 # pyright: standard
 
+import os
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import torch
+from huggingface_hub import constants, snapshot_download
+from huggingface_hub.errors import LocalEntryNotFoundError, StrictDataclassError
+from jinja2 import TemplateError
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from waggledance.errors import MissingError, ModelError
+from waggledance.errors import MissingError, ModelError, UsageError
 from waggledance.task import Task
 
 TINY = "tiny"
@@ -25,6 +33,21 @@ SYSTEM_PROMPT = (
     "Think about the question, then give the final answer between <answer> and </answer> tags. "
     "Only what stands between the last such tags counts."
 )
+
+HUB_TIMEOUT_S = 5.0
+HUB_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.safetensors")
+"""What is fetched of a hub model: no pickles and no code, so that there is none to run."""
+UNREADABLE = (
+    ArithmeticError,
+    KeyError,
+    OSError,
+    RuntimeError,
+    SafetensorError,
+    StrictDataclassError,
+    TypeError,
+    ValueError,
+)
+"""What transformers raises over files that are no model: a truncated one, an impossible setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +73,22 @@ class Model:
 
     def prompt_ids(self, task: Task) -> list[int]:
         """The prompt as the model's own chat template wants it; without one, plain lines."""
+        lines = [line for line in (self.system_prompt, task.question) if line]
         if not self.tokenizer.chat_template:
-            lines = [line for line in (self.system_prompt, task.question) if line]
-            return self._encode("\n\n".join(lines) + "\n")
+            ids = self._encode("\n\n".join(lines) + "\n", add_special_tokens=True)
+            return ids[:-1] if ids[-1] in self.end_ids else ids
         messages = [{"role": "user", "content": task.question}]
-        if self.system_prompt:
-            messages.insert(0, {"role": "system", "content": self.system_prompt})
-        text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        return self._ids(self.tokenizer(text, add_special_tokens=False))
+        if not self.system_prompt:
+            return self._templated(messages)
+        try:
+            return self._templated([{"role": "system", "content": self.system_prompt}, *messages])
+        except ModelError:  # some templates refuse a system role
+            return self._templated([{"role": "user", "content": "\n\n".join(lines)}])
 
     def text_ids(self, text: str, *, finished: bool, limit: int) -> list[int]:
         """A completion that came as text, in this model's tokens, at most `limit` of them."""
-        ids = self._encode(text, split_special_tokens=True)
+        special = self.tokenizer.all_special_ids  # some tokenizers know their strings as plain words, too
+        ids = [i for i in self._encode(text, split_special_tokens=True) if i not in special]
         return ([*ids, self.end_ids[0]] if finished else ids)[:limit]
 
     def text(self, ids: Sequence[int]) -> str:
@@ -69,11 +96,18 @@ class Model:
         kept = ids[:-1] if ids and ids[-1] in self.end_ids else ids
         return str(self.tokenizer.decode(list(kept), skip_special_tokens=True))
 
-    def _encode(self, text: str, **settings: bool) -> list[int]:
-        return self._ids(self.tokenizer(text, add_special_tokens=False, **settings))
+    def _templated(self, messages: list[dict[str, str]]) -> list[int]:
+        try:
+            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except TemplateError as error:
+            raise ModelError(
+                f"model {self.name} has a chat template that fails: {_first_line(error)}; mend or remove it"
+            ) from error
+        return self._encode(text)
 
-    @staticmethod
-    def _ids(encoding: Any) -> list[int]:
+    def _encode(self, text: str, *, add_special_tokens: bool = False, **settings: bool) -> list[int]:
+        sound = text.encode("utf-8", "replace").decode("utf-8")  # tokenizers refuse lone surrogates
+        encoding = self.tokenizer(sound, add_special_tokens=add_special_tokens, **settings)
         return list(encoding["input_ids"])
 
 
@@ -81,20 +115,74 @@ def load_model(name: str, *, device: str = "cpu", system_prompt: str | None = No
     """The shipped tiny model, a folder, or a name on the hub. No remote code, safetensors only."""
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
-    folder = TINY_FOLDER if name == TINY else Path(name)
-    local = name == TINY or folder.is_dir()
-    if not local and (name.startswith((".", "/", "~")) or name.count("/") > 1):
-        raise MissingError(f"model folder {name} does not exist; name a folder, a hub model or {TINY!r}")
-    where = str(folder) if local else name
+    _check_device(device)
+    folder = TINY_FOLDER if name == TINY else _folder(name)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(where, local_files_only=local)
-        network: Any = AutoModelForCausalLM.from_pretrained(
-            where, local_files_only=local, dtype=torch.float32, use_safetensors=True
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        network, loading = AutoModelForCausalLM.from_pretrained(
+            folder,
+            local_files_only=True,
+            trust_remote_code=False,  # left open, transformers would ask at the terminal
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
         )
-    except (OSError, ValueError, KeyError) as error:
-        kind = ModelError if local else MissingError
-        raise kind(f"model {name} cannot be loaded: {str(error).splitlines()[0]}") from error
+    except UNREADABLE as error:
+        raise ModelError(
+            f"model {name} cannot be loaded: {_first_line(error)}; name a folder with config.json, "
+            "tokenizer.json and model.safetensors"
+        ) from error
+    if loading["missing_keys"]:
+        lacking = sorted(loading["missing_keys"])
+        raise ModelError(
+            f"model {name} lacks {len(lacking)} of its weights, {lacking[0]} for one; fetch its files again"
+        )
     return _assemble(name, network.to(device), tokenizer, system_prompt)
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, RuntimeError) as error:  # torch asserts that it was built with CUDA
+        raise UsageError(f"device {device} cannot be used here: {_first_line(error)}; cpu always can") from error
+
+
+def _folder(name: str) -> Path:
+    """Where a model's files are; a hub model's are fetched unless they are here already."""
+    folder = Path(os.path.expanduser(name))
+    if folder.is_dir():
+        return folder
+    if folder.exists():
+        raise ModelError(f"model {name} is a file; name the folder that holds it")
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise MissingError(f"model folder {name} does not exist; name a folder, a hub model or {TINY!r}")
+    try:
+        return Path(snapshot_download(name, allow_patterns=HUB_FILES, local_files_only=True))
+    except LocalEntryNotFoundError:
+        return _fetched(name)
+    except ValueError as error:
+        raise MissingError(
+            f"model {name!r} is neither a folder here nor a name on the hub; name a folder or {TINY!r}"
+        ) from error
+
+
+def _fetched(name: str) -> Path:
+    """Asks first whether the hub answers at all: its own library tries for most of a minute."""
+    hub = urlsplit(constants.ENDPOINT)
+    try:
+        if not getproxies():
+            port = hub.port or (80 if hub.scheme == "http" else 443)
+            socket.create_connection((hub.hostname or "", port), HUB_TIMEOUT_S).close()
+        return Path(snapshot_download(name, allow_patterns=HUB_FILES, etag_timeout=HUB_TIMEOUT_S))
+    except OSError as error:
+        raise MissingError(
+            f"model {name} is no folder here and cannot be fetched from {hub.hostname} ({_first_line(error)}); "
+            f"name a folder or {TINY!r}"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".:")
 
 
 def _assemble(name: str, network: Any, tokenizer: Any, system_prompt: str | None) -> Model:
@@ -120,7 +208,7 @@ def _assemble(name: str, network: Any, tokenizer: Any, system_prompt: str | None
         system_prompt=SYSTEM_PROMPT if system_prompt is None else system_prompt,
         end_ids=end_ids,
         pad_id=end_ids[0] if pad_id is None else int(pad_id),
-        window=int(getattr(network.config, "max_position_embeddings", 0) or 1 << 20),
+        window=int(getattr(network.config.get_text_config(), "max_position_embeddings", 0) or 1 << 20),
     )
 
 

@@ -11,6 +11,8 @@ import re
 import signal
 import sys
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -42,6 +44,8 @@ from waggledance.view.terminal import DemoView
 
 NODES, ROUNDS, SEED, MIX = 8, 100, 1, "4/4"
 NODES_LIMIT = 64
+GROUPS_LIMIT = 1024
+"""A round's, own and foreign: more than that no node takes."""
 SHOW_EVERY_S = 0.5
 NODE_BYTES = 8_000_000
 """Room for what one node writes: model, journal, log."""
@@ -112,14 +116,23 @@ def _checked(options: argparse.Namespace) -> Demo:
         if not least <= value <= most:
             raise UsageError(f"--{name} {value}: take {least} to {most}")
     mix = re.fullmatch(r"(\d{1,3})/(\d{1,3})", options.mix)
-    if mix is None or int(mix[1]) == 0:
+    if mix is None or int(mix[1]) == 0 or int(mix[1]) + int(mix[2]) > GROUPS_LIMIT:
         raise UsageError(
-            f"--mix {options.mix}: write own/foreign groups a round, as in 4/4; own is at least 1"
+            f"--mix {options.mix}: write own/foreign groups a round, as in 4/4; own is at least 1, "
+            f"both together {GROUPS_LIMIT} at most"
         )
     folder = options.dir or Path("runs") / f"demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-    if folder.exists() and any(folder.iterdir()):
-        raise UsageError(f"{folder} is not empty; name another folder with --dir")
+    _refuse_used(folder)
     return Demo(options.nodes, options.rounds, options.seed, int(mix[1]), int(mix[2]), folder)
+
+
+def _refuse_used(folder: Path) -> None:
+    try:
+        used = folder.exists() and any(folder.iterdir())
+    except OSError as error:
+        raise StorageError(f"cannot use {folder}: {error.strerror}; name another with --dir") from error
+    if used:
+        raise UsageError(f"{folder} is not empty; name another folder with --dir")
 
 
 def _result(demo: Demo) -> Outcome:
@@ -138,7 +151,8 @@ def _result(demo: Demo) -> Outcome:
                 time.sleep(SHOW_EVERY_S)
     watching.close()
     picture = demo.folder / "curves.png"
-    draw_curves(picture, watching.states, title=_title(demo))
+    with _writing(demo.folder):
+        draw_curves(picture, watching.states, title=_title(demo))
     result = outcome(
         watching.states,
         seed=demo.seed,
@@ -147,8 +161,17 @@ def _result(demo: Demo) -> Outcome:
         picture=picture,
         models=[folder / MODEL for folder in nodes],
     )
-    (demo.folder / "result.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
+    with _writing(demo.folder):
+        (demo.folder / "result.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
     return result
+
+
+@contextmanager
+def _writing(folder: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot write to {folder}: {error.strerror}; name another with --dir") from error
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -165,7 +188,7 @@ def _write_settings(demo: Demo) -> dict[str, list[Path]]:
     meeting_point = free_loopback_endpoint()
     name = f"demo-{os.getpid()}-{derive('demo', time.time_ns()):x}"
     folders: dict[str, list[Path]] = {"silo": [], "swarm": []}
-    try:
+    with _writing(demo.folder):
         for place in range(demo.nodes):
             # The first listens where the others dial; from there on each finds each.
             connect, listen = ((), meeting_point) if place == 0 else ((meeting_point,), ANY_LOOPBACK_PORT)
@@ -180,10 +203,6 @@ def _write_settings(demo: Demo) -> dict[str, list[Path]]:
                 settings = write_config(_node(demo, folder.name, mix, joined))
                 (folder / SETTINGS).write_text(settings, encoding="utf-8")
                 folders[label].append(folder)
-    except OSError as error:
-        raise StorageError(
-            f"cannot write to {demo.folder}: {error.strerror}; name another with --dir"
-        ) from error
     return folders
 
 

@@ -11,11 +11,16 @@ from typing import NoReturn
 from waggledance import __version__
 from waggledance.cli import demo, up
 from waggledance.errors import BUG_EXIT_CODE, INTERRUPTED_EXIT_CODE, UsageError, WaggleError, nearest
+from waggledance.view.text import plain
 
 EXIT_CODES = """exit codes:
   0 done   2 wrong flag, key or value   3 something named is missing   4 unusable model
   5 unusable task source   6 swarm not joined   7 disk full or not writable   8 a node process died
   70 a bug of ours   130 interrupted"""
+
+
+MESSAGE_LIMIT = 4000
+"""Characters: an error is one line, whatever names and values it repeats."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -45,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(parser(), words)
     except WaggleError as error:
-        print(f"waggle: {error}", file=sys.stderr)
+        print(f"waggle: {plain(' '.join(str(error).splitlines()), MESSAGE_LIMIT)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("waggle: interrupted", file=sys.stderr)
@@ -61,11 +66,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(top: Parser, words: Sequence[str]) -> int:
+    for word in words:
+        if not _is_text(word):
+            raise UsageError(f"argument {word!r} is not UTF-8; give it another name")
     options, unknown = top.parse_known_args(words)
     if unknown:
         flags = options.known_flags
         raise UsageError(f"unknown argument {unknown[0]}; {nearest(unknown[0].split('=')[0], flags)}")
-    return int(options.run(options))
+    code = int(options.run(options))
+    sys.stdout.flush()  # here a closed pipe can still be taken well
+    return code
+
+
+def _is_text(word: str) -> bool:
+    """Whether it can be written to a journal: file names may be any bytes."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -4,13 +4,14 @@ Each child runs one node from the settings in its folder and writes its journal 
 are imported once, in a server from which the children fork; so sixteen nodes start in the time of one.
 """
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -48,19 +49,15 @@ class NodeProcesses:
         self._lifelines: list[Connection] = []
 
     def __enter__(self) -> "NodeProcesses":
-        before = os.environ.get("PYTHONHASHSEED")
-        # Children with fixed string hashes make their tasks themselves and need no generator beside them.
-        os.environ["PYTHONHASHSEED"] = "0"
         try:
-            if self._context.get_start_method() == "forkserver":
-                forkserver.set_forkserver_preload(list(PRELOADED))
-            for folder in self._folders:
-                self._start(folder)
-        finally:
-            if before is None:
-                del os.environ["PYTHONHASHSEED"]
-            else:
-                os.environ["PYTHONHASHSEED"] = before
+            with _fixed_hashes():
+                if self._context.get_start_method() == "forkserver":
+                    _start_server()
+                for folder in self._folders:
+                    self._start(folder)
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def _start(self, folder: Path) -> None:
@@ -73,14 +70,19 @@ class NodeProcesses:
 
     def running(self) -> bool:
         """Whether any node still works; a node that ended otherwise than well is an error."""
-        for child, folder in zip(self._children, self._folders, strict=True):
-            if child.exitcode:
-                raise NodeError(f"node {folder.name} ended with code {child.exitcode}; {_why(folder)}")
-        return any(child.exitcode is None for child in self._children)
+        codes = [child.exitcode for child in self._children]
+        for code, folder in zip(codes, self._folders, strict=True):
+            if code:
+                node = f"{folder.parent.name}/{folder.name}"
+                raise NodeError(f"node {node} {_ended(code)}; {_why(folder)}")
+        return None in codes
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end()
+
+    def _end(self) -> None:
         for child in self._children:
             child.terminate()
         deadline = time.monotonic() + LEAVE_S
@@ -91,6 +93,36 @@ class NodeProcesses:
             child.join()
         for lifeline in self._lifelines:
             lifeline.close()
+
+
+@contextlib.contextmanager
+def _fixed_hashes() -> Generator[None]:
+    """Children with fixed string hashes make their tasks themselves and need no generator beside them."""
+    before = os.environ.get("PYTHONHASHSEED")
+    os.environ["PYTHONHASHSEED"] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONHASHSEED"]
+        else:
+            os.environ["PYTHONHASHSEED"] = before
+
+
+def _start_server() -> None:
+    """The server and its children are deaf to Ctrl-C from their first moment, seconds of imports included."""
+    forkserver.set_forkserver_preload(list(PRELOADED))
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _ended(code: int) -> str:
+    if code == -signal.SIGKILL:
+        return "was killed, by somebody or for want of memory"
+    return f"ended with code {code}"
 
 
 def _why(folder: Path) -> str:

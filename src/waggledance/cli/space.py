@@ -8,8 +8,11 @@ from waggledance.errors import StorageError
 
 def check_space(folder: Path, needed_bytes: int) -> None:
     place = folder.absolute()
-    existing = next(path for path in (place, *place.parents) if path.exists())
-    free = shutil.disk_usage(existing).free
+    try:
+        existing = next(path for path in (place, *place.parents) if path.exists())
+        free = shutil.disk_usage(existing).free
+    except OSError as error:
+        raise StorageError(f"cannot use {folder}: {error.strerror}; name another with --dir") from error
     if free < needed_bytes:
         raise StorageError(
             f"disk full: {existing} has {free / 1e6:.0f} MB free, {needed_bytes / 1e6:.0f} MB are needed; "

@@ -37,7 +37,8 @@ def train(config: NodeConfig, folder: Path, journal: Journal, stopping: Callable
 
 def _do_rounds(config: NodeConfig, parts: Assembled, journal: Journal, stopping: Callable[[], bool]) -> None:
     journal.tell(_started(config, parts))
-    _measure(config, parts, journal)
+    if not stopping():
+        _measure(config, parts, journal)
     while parts.node.round_number < config.rounds and not stopping():
         parts.node.round()
         every = config.evaluate.every_rounds

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -56,28 +56,46 @@ def run(options: argparse.Namespace) -> int:
     }
     config = read_config(options.toml, os.environ, flags)
     folder: Path = options.dir or Path("runs") / config.name
+    fresh = not os.path.lexists(folder)
     journal = _open_folder(folder, config)
     stop = threading.Event()
+    watching = Watching({"node": [folder / JOURNAL]})
     try:
-        with _stopping_on_signals(stop), _shown(folder / JOURNAL) as watching:
+        with _stopping_on_signals(stop), _shown(watching):
             train(config, folder, journal, stop.is_set)
     finally:
         journal.close()
-    watching.read()
+        watching.read()
+        watching.close()
+        if not _started(watching):
+            _forget(folder, fresh=fresh)
     [state] = watching.states["node"].nodes.values()
     print(json.dumps(_result(state, folder)) if options.json else _words(state))
     return 0
 
 
 def _open_folder(folder: Path, config: NodeConfig) -> Journal:
-    if (folder / JOURNAL).exists():
-        raise UsageError(f"{folder} holds a run already; name another folder with --dir")
     try:
+        if (folder / JOURNAL).exists():
+            raise UsageError(f"{folder} holds a run already; name another folder with --dir")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / SETTINGS).write_text(write_config(config), encoding="utf-8")
         return Journal(Author(config.name), time.time, folder / JOURNAL)
     except OSError as error:
         raise StorageError(f"cannot write to {folder}: {error.strerror}; name another with --dir") from error
+
+
+def _started(watching: Watching) -> bool:
+    return any(node.started_at is not None for node in watching.states["node"].nodes.values())
+
+
+def _forget(folder: Path, *, fresh: bool) -> None:
+    """A run that could not start leaves nothing, so that the next one may have its folder."""
+    with suppress(OSError):
+        (folder / JOURNAL).unlink()
+        if fresh:
+            (folder / SETTINGS).unlink()
+            folder.rmdir()
 
 
 @contextmanager
@@ -97,9 +115,8 @@ def _stopping_on_signals(stop: threading.Event) -> Generator[None]:
 
 
 @contextmanager
-def _shown(journal: Path) -> Generator[Watching]:
+def _shown(watching: Watching) -> Generator[None]:
     """Shows the journal as it grows, from a thread of its own: the round does not draw."""
-    watching = Watching({"node": [journal]})
     ended = threading.Event()
     start = time.monotonic()
 
@@ -107,12 +124,13 @@ def _shown(journal: Path) -> Generator[Watching]:
         with DemoView() as view:
             while not ended.wait(SHOW_EVERY_S):
                 watching.read()
-                view.show(watching.states, time.monotonic() - start)
+                if _started(watching):
+                    view.show(watching.states, time.monotonic() - start)
 
     thread = threading.Thread(target=draw, name="view")
     thread.start()
     try:
-        yield watching
+        yield
     finally:
         ended.set()
         thread.join()

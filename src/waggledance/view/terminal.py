@@ -28,6 +28,8 @@ LINE_EVERY_SECONDS = 5.0
 
 _LEAST_PLOT_HEIGHT = 6
 _LEAST_NODES_WIDTH = 46
+_LEAST_SHARING_WIDTH = 28
+"""Room for its title, however few nodes there are."""
 _TWO_COLUMNS_FROM = 150
 
 
@@ -141,7 +143,7 @@ def _one_column(swarms: Swarms, width: int, height: int) -> list[Text]:
 
 
 def _nodes_beside_sharing(swarms: Swarms, width: int, height: int) -> list[Text]:
-    sharing_width = 5 + _nodes(swarms) * (4 if width >= 110 else 3)
+    sharing_width = max(_LEAST_SHARING_WIDTH, 5 + _nodes(swarms) * (4 if width >= 110 else 3))
     left_width = width - 2 - sharing_width
     sharing = list(swarms.values())[-1:]
     if left_width < _LEAST_NODES_WIDTH or not sharing:
