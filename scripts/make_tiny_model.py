@@ -121,10 +121,7 @@ def train(model: Model, tasks: list[Task]) -> None:
 
 def padded(model: Model, tasks: list[Task], draw: random.Random) -> tuple[torch.Tensor, torch.Tensor]:
     """Prompts with their replies; only the replies are learned."""
-    rows = [
-        (model.prompt_ids(task), model.text_ids(reply(task, draw), finished=True, limit=1000))
-        for task in tasks
-    ]
+    rows = [(model.prompt_ids(task), model.text_ids(reply(task, draw), finished=True)) for task in tasks]
     width = max(len(prompt) + len(answer) for prompt, answer in rows)
     ids = [prompt + answer + [0] * (width - len(prompt) - len(answer)) for prompt, answer in rows]
     labels = [

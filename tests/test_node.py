@@ -7,6 +7,7 @@ from typing import TypeVar
 import pytest
 
 from swarm_run import advance, make_node
+from waggledance.errors import TaskError
 from waggledance.events import Generated, Learned, Sampled, Shared, Verified
 from waggledance.node import Node
 from waggledance.rollout import Author, Group, Rollout, ScoredGroup
@@ -15,7 +16,7 @@ from waggledance.sharing.fixed import Fixed
 from waggledance.sharing.pool import Pool
 from waggledance.swarm.memory import Faults, MemoryHub
 from waggledance.swarm.wire import encode
-from waggledance.task import Digest, SourceName
+from waggledance.task import Digest, SourceName, Task
 from waggledance.tasks import Arithmetic
 
 E = TypeVar("E")
@@ -119,6 +120,23 @@ def test_what_cannot_be_used_is_refused_by_reason(changes: dict[str, object], re
     [sampled] = told(node, Sampled)
     assert sampled.refused == ({} if reason is None else {reason: 1})
     assert sampled.foreign == (1 if reason is None else 0)
+
+
+class Unlucky(Arithmetic):
+    """Cannot build one of its tasks, as a generator that ran out of time cannot."""
+
+    def task(self, index: int) -> Task:
+        if index == 7:
+            raise TaskError("arithmetic 7: gave nothing within 10 s")
+        return super().task(index)
+
+
+def test_a_task_that_cannot_be_built_is_refused() -> None:
+    hub = MemoryHub()
+    node, stranger = make_node("n0", hub, sources=(Unlucky(),)), hub.join(Author("stranger"))
+    stranger.publish(foreign_group())
+    node.round()
+    assert told(node, Sampled)[0].refused == {"task": 1}
 
 
 def test_rewards_are_the_receivers_own() -> None:

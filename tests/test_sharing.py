@@ -76,10 +76,30 @@ def test_old_groups_go() -> None:
     assert [one.index for one in [pool.take(random.Random(0))] if one] == [2]
 
 
-def test_a_group_is_in_the_pool_once() -> None:
+def test_a_group_is_in_the_pool_once_and_handed_out_once() -> None:
     pool = Pool(limit_groups=9, max_age_rounds=2)
     pool.add([group("a"), group("a"), group("b")], now=1)
     assert len(pool) == 2
+    draw = random.Random(0)
+    while pool.take(draw):
+        pass
+    pool.add([group("a"), group("b"), group("c")], now=2)
+    assert [pool.take(draw), pool.take(draw)] == [group("c"), None]
+
+
+def test_two_groups_of_one_task_are_two_groups() -> None:
+    """Small sources draw a task twice in a round; what was tried differs."""
+    pool = Pool(limit_groups=9, max_age_rounds=2)
+    pool.add([group("a", size=2), group("a", size=3)], now=1)
+    assert len(pool) == 2
+
+
+@given(st.lists(st.lists(groups, max_size=30), max_size=10))
+def test_what_a_pool_remembers_is_bounded(arrivals: list[list[Group]]) -> None:
+    pool = Pool(limit_groups=2, max_age_rounds=1)
+    for now, arrived in enumerate(arrivals):
+        pool.add(arrived, now)
+        assert len(pool._known) <= 8  # pyright: ignore[reportPrivateUsage]
 
 
 def test_the_draw_is_uniform() -> None:

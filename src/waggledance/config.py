@@ -20,14 +20,18 @@ ENVIRONMENT_PREFIX = "WAGGLE_"
 
 Count = Annotated[int, Meta(ge=0, le=10**9)]
 Positive = Annotated[int, Meta(ge=1, le=10**9)]
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]
+NAME, TEXT = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z", r"^[^\x00]+\Z"
+PATTERNS = {NAME: "letters, digits and ._- (64 at most)", TEXT: "text that is not empty and has no NUL"}
+Name = Annotated[str, Meta(pattern=NAME)]
 """A folder, a chunk of a key on the wire, a word on screens: the same letters everywhere."""
+Text = Annotated[str, Meta(pattern=TEXT)]
+"""What becomes a path or an address."""
 
 
 class PolicyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: Annotated[Literal["hf", "scripted"], Meta(description="who answers")] = "hf"
-    model: Annotated[str, Meta(description="tiny, a folder, or a name on the hub")] = "tiny"
-    device: Annotated[str, Meta(description="cpu, cuda or mps")] = "cpu"
+    model: Annotated[Text, Meta(description="tiny, a folder, or a name on the hub")] = "tiny"
+    device: Annotated[Text, Meta(description="cpu, cuda or mps")] = "cpu"
     system_prompt: Annotated[str | None, Meta(description="default: how to mark the answer")] = None
     temperature: Annotated[float, Meta(ge=0, le=10, description="0 is greedy")] = 1.0
     completions: Annotated[int, Meta(ge=1, le=64, description="rollouts a group")] = 8
@@ -60,8 +64,8 @@ class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SwarmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: Annotated[Literal["zenoh", "none"], Meta(description="none trains alone")] = "zenoh"
     name: Annotated[Name, Meta(description="whose swarm to join")] = "home"
-    connect: Annotated[tuple[str, ...], Meta(description="endpoints to dial; none: this machine")] = ()
-    listen: Annotated[tuple[str, ...], Meta(description="endpoints to be found at")] = ("tcp/127.0.0.1:0",)
+    connect: Annotated[tuple[Text, ...], Meta(description="endpoints to dial; none: this machine")] = ()
+    listen: Annotated[tuple[Text, ...], Meta(description="endpoints to be found at")] = ("tcp/127.0.0.1:0",)
     share: Annotated[
         Literal["everything", "informative", "nothing"], Meta(description="which own groups to give")
     ] = "everything"
@@ -77,7 +81,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[Name, Meta(description="the node's name in the swarm")] = "node"
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="same seed, same draws")] = 0
     rounds: Annotated[Count, Meta(description="how many to do")] = 100
-    tasks: Annotated[tuple[str, ...], Meta(min_length=1, description="task sources")] = ("easy",)
+    tasks: Annotated[tuple[Text, ...], Meta(min_length=1, description="task sources")] = ("easy",)
     threads: Annotated[int, Meta(ge=0, le=1024, description="of torch; 0: as many as it likes")] = 0
     policy: PolicyConfig = PolicyConfig()
     learner: LearnerConfig = LearnerConfig()
@@ -228,7 +232,8 @@ def _plain(what: str, dotted: str) -> str:
     kind = next((key.kind for key in keys() if key.dotted == dotted), None)
     if get_origin(kind) is Literal:
         return f"take {' or '.join(get_args(kind))}"
-    what = re.sub(r"`str` matching regex .*", "letters, digits and ._- (64 at most)", what)
+    for pattern, words in PATTERNS.items():
+        what = what.replace(f"`str` matching regex {pattern!r}", words)
     return what.replace("`", "").replace("Expected", "expected")
 
 

@@ -11,13 +11,14 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from textwrap import shorten
+from typing import Any, cast
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 import torch
 from huggingface_hub import constants, snapshot_download
-from huggingface_hub.errors import LocalEntryNotFoundError, StrictDataclassError
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, StrictDataclassError
 from jinja2 import TemplateError
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
@@ -35,8 +36,10 @@ SYSTEM_PROMPT = (
 )
 
 HUB_TIMEOUT_S = 5.0
-HUB_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.safetensors")
+HUB_FILES = ["*.json", "*.jinja", "*.model", "*.txt", "*.safetensors"]
 """What is fetched of a hub model: no pickles and no code, so that there is none to run."""
+TRANSPORT_ERROR = cast("type[Exception]", HfHubHTTPError.__bases__[0])
+"""The HTTP library's error: which library that is hangs on the version of the hub's."""
 UNREADABLE = (
     ArithmeticError,
     KeyError,
@@ -76,7 +79,7 @@ class Model:
         lines = [line for line in (self.system_prompt, task.question) if line]
         if not self.tokenizer.chat_template:
             ids = self._encode("\n\n".join(lines) + "\n", add_special_tokens=True)
-            return ids[:-1] if ids[-1] in self.end_ids else ids
+            return ids[:-1] if ids and ids[-1] in self.end_ids else ids
         messages = [{"role": "user", "content": task.question}]
         if not self.system_prompt:
             return self._templated(messages)
@@ -85,11 +88,12 @@ class Model:
         except ModelError:  # some templates refuse a system role
             return self._templated([{"role": "user", "content": "\n\n".join(lines)}])
 
-    def text_ids(self, text: str, *, finished: bool, limit: int) -> list[int]:
-        """A completion that came as text, in this model's tokens, at most `limit` of them."""
-        special = self.tokenizer.all_special_ids  # some tokenizers know their strings as plain words, too
+    def text_ids(self, text: str, *, finished: bool) -> list[int]:
+        """A completion that came as text, in this model's tokens."""
+        # Some tokenizers know the strings of special tokens as plain words, too.
+        special = set(self.tokenizer.all_special_ids)
         ids = [i for i in self._encode(text, split_special_tokens=True) if i not in special]
-        return ([*ids, self.end_ids[0]] if finished else ids)[:limit]
+        return [*ids, self.end_ids[0]] if finished else ids
 
     def text(self, ids: Sequence[int]) -> str:
         """A completion as text, without its end token."""
@@ -101,7 +105,7 @@ class Model:
             text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         except TemplateError as error:
             raise ModelError(
-                f"model {self.name} has a chat template that fails: {_first_line(error)}; mend or remove it"
+                f"model {self.name} has a chat template that fails: {_in_a_line(error)}; mend or remove it"
             ) from error
         return self._encode(text)
 
@@ -119,7 +123,7 @@ def load_model(name: str, *, device: str = "cpu", system_prompt: str | None = No
     folder = TINY_FOLDER if name == TINY else _folder(name)
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        network, loading = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             local_files_only=True,
             trust_remote_code=False,  # left open, transformers would ask at the terminal
@@ -129,11 +133,12 @@ def load_model(name: str, *, device: str = "cpu", system_prompt: str | None = No
         )
     except UNREADABLE as error:
         raise ModelError(
-            f"model {name} cannot be loaded: {_first_line(error)}; name a folder with config.json, "
+            f"model {name} cannot be loaded: {_in_a_line(error)}; name a folder with config.json, "
             "tokenizer.json and model.safetensors"
         ) from error
-    if loading["missing_keys"]:
-        lacking = sorted(loading["missing_keys"])
+    network, report = loaded
+    lacking = sorted(report["missing_keys"])
+    if lacking:
         raise ModelError(
             f"model {name} lacks {len(lacking)} of its weights, {lacking[0]} for one; fetch its files again"
         )
@@ -144,15 +149,15 @@ def _check_device(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (AssertionError, RuntimeError) as error:  # torch asserts that it was built with CUDA
-        raise UsageError(f"device {device} cannot be used here: {_first_line(error)}; cpu always can") from error
+        raise UsageError(f"device {device} cannot be used: {_in_a_line(error)}; cpu always can") from error
 
 
 def _folder(name: str) -> Path:
     """Where a model's files are; a hub model's are fetched unless they are here already."""
-    folder = Path(os.path.expanduser(name))
-    if folder.is_dir():
-        return folder
-    if folder.exists():
+    folder = os.path.expanduser(name)
+    if os.path.isdir(folder):
+        return Path(folder)
+    if os.path.exists(folder):
         raise ModelError(f"model {name} is a file; name the folder that holds it")
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise MissingError(f"model folder {name} does not exist; name a folder, a hub model or {TINY!r}")
@@ -174,15 +179,15 @@ def _fetched(name: str) -> Path:
             port = hub.port or (80 if hub.scheme == "http" else 443)
             socket.create_connection((hub.hostname or "", port), HUB_TIMEOUT_S).close()
         return Path(snapshot_download(name, allow_patterns=HUB_FILES, etag_timeout=HUB_TIMEOUT_S))
-    except OSError as error:
+    except (OSError, TRANSPORT_ERROR) as error:
         raise MissingError(
-            f"model {name} is no folder here and cannot be fetched from {hub.hostname} ({_first_line(error)}); "
-            f"name a folder or {TINY!r}"
+            f"model {name} is no folder here and does not come from {hub.hostname} "
+            f"({_in_a_line(error)}); name a folder or {TINY!r}"
         ) from error
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".:")
+def _in_a_line(error: BaseException) -> str:
+    return shorten(str(error) or type(error).__name__, 200, placeholder=" …").rstrip(".:")
 
 
 def _assemble(name: str, network: Any, tokenizer: Any, system_prompt: str | None) -> Model:

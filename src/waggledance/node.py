@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from waggledance.errors import TaskError
 from waggledance.events import Event, Generated, Learned, Said, Sampled, Shared, Verified
 from waggledance.journal import Journal
 from waggledance.rollout import Author, Group, Rollout, ScoredGroup, mean_reward
@@ -149,11 +150,20 @@ class Node:
             group = self._pool.take(draw)
             if group is None:
                 return
-            reason = self._unusable(group)
-            if reason:
-                self._refused[reason] += 1
-                continue
-            yield self._score(self._source_by_name[group.source].task(group.index), group)
+            task = self._task_named_by(group)
+            if task is not None:
+                yield self._score(task, group)
+
+    def _task_named_by(self, group: Group) -> Task | None:
+        """None, and counted by its reason, where this node cannot use the group."""
+        reason = self._unusable(group)
+        if reason is None:
+            try:
+                return self._source_by_name[group.source].task(group.index)
+            except TaskError:  # a stranger chose the index: where it leads must not end this node
+                reason = "task"
+        self._refused[reason] += 1
+        return None
 
     def _unusable(self, group: Group) -> str | None:
         source = self._source_by_name.get(group.source)

@@ -86,6 +86,11 @@ def _thinking(config: NodeConfig) -> "tuple[Model | None, Policy, Learner]":
     policy = HFPolicy(model, wanted.temperature, wanted.max_tokens)
     if config.learner.kind == "none":
         return model, policy, NoLearner()
+    if wanted.temperature == 0:
+        raise UsageError(
+            "policy.temperature = 0: greedy rollouts of a task are all the same and teach nothing; "
+            "raise it or set learner.kind to 'none'"
+        )
     settings = GRPOSettings(
         learning_rate=config.learner.learning_rate,
         clip=Clip(config.learner.clip_low, config.learner.clip_high),

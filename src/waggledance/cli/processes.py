@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Generator, Sequence
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -20,7 +20,7 @@ from types import TracebackType
 
 from waggledance.cli.training import JOURNAL, SETTINGS, train
 from waggledance.config import read_config
-from waggledance.errors import NodeError, WaggleError
+from waggledance.errors import NodeError, StorageError, WaggleError
 from waggledance.journal import Journal
 from waggledance.rollout import Author
 
@@ -49,15 +49,13 @@ class NodeProcesses:
         self._lifelines: list[Connection] = []
 
     def __enter__(self) -> "NodeProcesses":
-        try:
-            with _fixed_hashes():
-                if self._context.get_start_method() == "forkserver":
-                    _start_server()
-                for folder in self._folders:
-                    self._start(folder)
-        except BaseException:
-            self._end()
-            raise
+        with contextlib.ExitStack() as undo, _fixed_hashes():
+            undo.callback(self._end)  # a Ctrl-C may come between two nodes
+            if self._context.get_start_method() == "forkserver":
+                _start_server()
+            for folder in self._folders:
+                self._start(folder)
+            undo.pop_all()
         return self
 
     def _start(self, folder: Path) -> None:
@@ -74,7 +72,8 @@ class NodeProcesses:
         for code, folder in zip(codes, self._folders, strict=True):
             if code:
                 node = f"{folder.parent.name}/{folder.name}"
-                raise NodeError(f"node {node} {_ended(code)}; {_why(folder)}")
+                kind = StorageError if code == StorageError.exit_code else NodeError
+                raise kind(f"node {node} {_ended(code)}; {_why(folder, code)}")
         return None in codes
 
     def __exit__(
@@ -110,13 +109,17 @@ def _fixed_hashes() -> Generator[None]:
 
 
 def _start_server() -> None:
-    """The server and its children are deaf to Ctrl-C from their first moment, seconds of imports included."""
+    """The server and its children are deaf to Ctrl-C from their first moment, seconds of imports included.
+
+    They inherit that it is blocked; here it waits until the server is on its way.
+    """
     forkserver.set_forkserver_preload(list(PRELOADED))
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource_tracker.ensure_running()  # first, because it unblocks
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _ended(code: int) -> str:
@@ -125,10 +128,14 @@ def _ended(code: int) -> str:
     return f"ended with code {code}"
 
 
-def _why(folder: Path) -> str:
+def _why(folder: Path, code: int) -> str:
     log = folder / LOG
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
-    return lines[-1] if lines else f"its log {log} is empty"
+    if lines:
+        return lines[-1]
+    if code == StorageError.exit_code:  # no room for the log either
+        return f"no space is left at {folder}; free some space"
+    return f"its log {log} is empty"
 
 
 def _run_node(folder: Path, lifeline: Connection) -> None:
@@ -145,7 +152,9 @@ def _run_node(folder: Path, lifeline: Connection) -> None:
     try:
         train(config, folder, journal, stop.is_set)
     except WaggleError as error:
-        print(error, flush=True)
+        # Not print: what a full disk does not take would be tried again on the way out, and fail there.
+        with contextlib.suppress(OSError):
+            os.write(log, f"{error}\n".encode(errors="backslashreplace"))
         sys.exit(error.exit_code)
     finally:
         journal.close()

@@ -56,12 +56,19 @@ def run(options: argparse.Namespace) -> int:
     }
     config = read_config(options.toml, os.environ, flags)
     folder: Path = options.dir or Path("runs") / config.name
+    stop = threading.Event()
+    with _stopping_on_signals(stop):
+        state = _run(config, folder, stop)
+    print(json.dumps(_result(state, folder)) if options.json else _words(state))
+    return 0
+
+
+def _run(config: NodeConfig, folder: Path, stop: threading.Event) -> NodeState:
     fresh = not os.path.lexists(folder)
     journal = _open_folder(folder, config)
-    stop = threading.Event()
     watching = Watching({"node": [folder / JOURNAL]})
     try:
-        with _stopping_on_signals(stop), _shown(watching):
+        with _shown(watching):
             train(config, folder, journal, stop.is_set)
     finally:
         journal.close()
@@ -70,8 +77,7 @@ def run(options: argparse.Namespace) -> int:
         if not _started(watching):
             _forget(folder, fresh=fresh)
     [state] = watching.states["node"].nodes.values()
-    print(json.dumps(_result(state, folder)) if options.json else _words(state))
-    return 0
+    return state
 
 
 def _open_folder(folder: Path, config: NodeConfig) -> Journal:

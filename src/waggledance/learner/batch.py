@@ -1,6 +1,8 @@
 """Scored groups → tensors. Groups that credit nothing are left out here, before any forward pass.
 
-Own rollouts keep the very tokens that were drawn; foreign ones are encoded by this node's own tokenizer.
+Own rollouts keep the very tokens that were drawn; foreign ones are encoded by this node's own tokenizer. A
+group with a rollout longer than this node allows is left out too: cut short, what is credited would not be
+what was rewarded.
 A row is a rollout; every prompt stands once, and `owner_R` says which prompt a row belongs to.
 """
 
@@ -40,17 +42,18 @@ class Batch:
 
 
 def make_batch(model: Model, groups: Sequence[ScoredGroup], max_tokens: int) -> Batch | None:
-    """None where no group is informative: there is nothing to learn."""
-    informative = [scored for scored in groups if scored.informative]
-    if not informative:
+    """None where no group is informative and fits: there is nothing to learn."""
+    encoded = [_encode(model, scored) for scored in groups if scored.informative]
+    fitting = [group for group in encoded if group.longest <= max_tokens and group.length <= model.window]
+    if not fitting:
         return None
-    prompts = [model.prompt_ids(scored.task) for scored in informative]
-    rows = [
-        _token_ids(model, rollout, max_tokens) for scored in informative for rollout in scored.group.rollouts
-    ]
+    informative = [group.scored for group in fitting]
+    prompts = [group.prompt for group in fitting]
+    rows = [row for group in fitting for row in group.rows]
     sizes = torch.tensor([len(scored.rewards) for scored in informative])
-    weights = torch.tensor([scored.weight for scored in informative])
-    credit = torch.cat([group_relative(torch.tensor(scored.rewards)) for scored in informative])
+    weights = torch.tensor([scored.weight for scored in informative], dtype=torch.float32)
+    rewards = [torch.tensor(scored.rewards, dtype=torch.float32) for scored in informative]
+    credit = torch.cat([group_relative(rewards_G) for rewards_G in rewards])
     prompt_width, width = max(map(len, prompts)), max(1, *map(len, rows))
     device, pad = model.device, model.pad_id
     return Batch(
@@ -67,7 +70,25 @@ def make_batch(model: Model, groups: Sequence[ScoredGroup], max_tokens: int) -> 
     )
 
 
-def _token_ids(model: Model, rollout: Rollout, max_tokens: int) -> list[int]:
-    if rollout.token_ids:
-        return list(rollout.token_ids)
-    return model.text_ids(rollout.text, finished=rollout.finished, limit=max_tokens)
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    scored: ScoredGroup
+    prompt: list[int]
+    rows: list[list[int]]
+
+    @property
+    def longest(self) -> int:
+        return max(map(len, self.rows))
+
+    @property
+    def length(self) -> int:
+        return len(self.prompt) + self.longest
+
+
+def _encode(model: Model, scored: ScoredGroup) -> _Encoded:
+    rows = [_token_ids(model, rollout) for rollout in scored.group.rollouts]
+    return _Encoded(scored, model.prompt_ids(scored.task), rows)
+
+
+def _token_ids(model: Model, rollout: Rollout) -> list[int]:
+    return list(rollout.token_ids) or model.text_ids(rollout.text, finished=rollout.finished)

@@ -31,7 +31,8 @@ def policy_loss(
     """Mean over each rollout's tokens, then over all rollouts, weighed by who wrote them.
 
     Groups without credit never got here; the mean counts them all the same, so leaving them out saves their
-    forward pass and changes neither loss nor step.
+    forward pass and changes neither loss nor step. The pull, where there is one, acts on the
+    others only and is the same for all of them.
     """
     credit_R1 = batch.credit_R[:, None]
     ratio = (new_RT - old_RT).exp()
@@ -41,7 +42,7 @@ def policy_loss(
     if reference_RT is not None:
         ahead = reference_RT - new_RT
         kl_RT = ahead.exp() - ahead - 1  # unbiased, never negative (Schulman's k3)
-    value_R = _token_mean(kl_weight * kl_RT - surrogate_RT, batch) * batch.weight_R
+    value_R = kl_weight * _token_mean(kl_RT, batch) - batch.weight_R * _token_mean(surrogate_RT, batch)
     clipped_RT = (clamped * credit_R1 < ratio * credit_R1).float()
     return Loss(
         value=value_R.sum() / batch.rollouts,

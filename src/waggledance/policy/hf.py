@@ -42,7 +42,7 @@ class HFPolicy:
                 raise ModelError(
                     f"the prompt of {task.source} {task.index} has {len(prompt)} tokens, but "
                     f"{self.model.name} has room for {room} beside {self.max_tokens} of answer; "
-                    "lower policy.max_tokens"
+                    "lower policy.max_tokens or ask shorter questions"
                 )
 
     @torch.no_grad()

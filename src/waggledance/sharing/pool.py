@@ -5,19 +5,22 @@ It must not know tasks or rewards: a group is verified only when it is taken.
 """
 
 import random
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 
-from waggledance.rollout import Author, Group
+from waggledance.rollout import Group
 
-Key = tuple[Author, int, str, int]
+REMEMBERED_PER_PLACE = 4
+"""Groups that came lately and are remembered, so that none is trained on twice, for each that may wait."""
 
 
 class Pool:
     def __init__(self, *, limit_groups: int, max_age_rounds: int) -> None:
         self._limit_groups = limit_groups
         self._max_age_rounds = max_age_rounds
-        self._waiting: dict[Hashable, tuple[int, Group]] = {}
-        """By key, oldest arrival first: (the receiver's round at arrival, the group)."""
+        self._waiting: dict[int, tuple[int, Group]] = {}
+        """By mark, oldest arrival first: (the receiver's round at arrival, the group)."""
+        self._known: dict[int, int] = {}
+        """Marks of what is waiting or was taken lately, oldest arrival first, with that round."""
         self.dropped = 0
 
     def __len__(self) -> int:
@@ -26,22 +29,28 @@ class Pool:
     def add(self, groups: Iterable[Group], now: int) -> None:
         """Take in what arrived in round `now`, then let the oldest go until the bounds hold."""
         for group in groups:
-            self._waiting.setdefault(_key(group), (now, group))
+            mark = hash(group)
+            if mark not in self._known:
+                self._known[mark] = now
+                self._waiting[mark] = (now, group)
         while self._waiting and self._too_much(now):
             self._waiting.pop(next(iter(self._waiting)))
             self.dropped += 1
+        while self._known and self._too_long_known(now):
+            self._known.pop(next(iter(self._known)))
 
     def take(self, draw: random.Random) -> Group | None:
         """One group, uniformly, which leaves the pool; None when it is empty."""
         if not self._waiting:
             return None
-        keys = list(self._waiting)
-        return self._waiting.pop(keys[draw.randrange(len(keys))])[1]
+        marks = list(self._waiting)
+        return self._waiting.pop(marks[draw.randrange(len(marks))])[1]
 
     def _too_much(self, now: int) -> bool:
         arrived, _ = self._waiting[next(iter(self._waiting))]
         return len(self._waiting) > self._limit_groups or now - arrived > self._max_age_rounds
 
-
-def _key(group: Group) -> Key:
-    return group.author, group.round, group.source, group.index
+    def _too_long_known(self, now: int) -> bool:
+        arrived = self._known[next(iter(self._known))]
+        too_many = len(self._known) > REMEMBERED_PER_PLACE * self._limit_groups
+        return too_many or now - arrived > self._max_age_rounds
