@@ -40,5 +40,10 @@ tiny: $(READY)  ## makes the shipped tiny model again
 seeds: $(READY)  ## the demo on ten seeds, for the table in dev/LOG.md
 	$(BIN)/python scripts/demo_seeds.py
 
+picture: $(READY)  ## the picture in the README
+	rm -rf runs/picture
+	$(BIN)/waggle demo --seed 1 --dir runs/picture
+	cp runs/picture/curves.png docs/demo.png
+
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build dist

@@ -8,7 +8,7 @@ from waggledance.learner.none import NoLearner
 from waggledance.node import Node, NodeSettings
 from waggledance.policy.scripted import ScriptedPolicy
 from waggledance.rollout import Author
-from waggledance.seams import Learner, Policy, Source
+from waggledance.seams import Learner, Policy, Source, Swarm
 from waggledance.sharing.fixed import Fixed
 from waggledance.sharing.pool import Pool
 from waggledance.swarm.memory import MemoryHub
@@ -41,6 +41,7 @@ def make_node(
     share: str = "everything",
     verify_limit_groups: int = 64,
     pool: Pool | None = None,
+    swarm: Swarm | None = None,
 ) -> Node:
     author = Author(name)
     return Node(
@@ -50,7 +51,7 @@ def make_node(
         learner=learner or NoLearner(),
         mix=mix or Fixed(4, 4),
         pool=pool or Pool(limit_groups=256, max_age_rounds=4),
-        swarm=hub.join(author),
+        swarm=swarm or hub.join(author),
         journal=Journal(author, ticking()),
         stopwatch=ticking(),
     )

@@ -15,10 +15,13 @@ from multiprocessing.synchronize import Event
 
 import pytest
 
+from swarm_run import make_node
 from test_swarm_contract import DEADLINE_S, group, receive, until
 from waggledance.errors import SwarmError, UsageError
+from waggledance.events import Shared
 from waggledance.rollout import Author
 from waggledance.seams import Swarm
+from waggledance.swarm.memory import MemoryHub
 from waggledance.swarm.zenoh import ANY_LOOPBACK_PORT, free_loopback_endpoint, open_zenoh_swarm
 
 ANT, BEE, CICADA = Author("ant"), Author("bee"), Author("cicada")
@@ -172,6 +175,18 @@ def test_a_node_starts_alone_and_joins_when_the_founder_comes(village: Village) 
     assert sees(ant)
     village.open(BEE, founder=True)
     until(lambda: sees(ant, BEE))
+
+
+def test_every_byte_that_leaves_is_told(village: Village) -> None:
+    """The courier sends behind the round: what it sends between two rounds belongs to the second."""
+    swarm = village.open(ANT, founder=True)
+    node = make_node(ANT, MemoryHub(), swarm=swarm)
+    for rounds in range(1, 6):
+        node.round()
+        until(lambda sent=4 * rounds: swarm.traffic().sent_groups == sent)
+    node.share([])
+    told = [entry.event for entry in node.journal.entries if isinstance(entry.event, Shared)]
+    assert sum(shared.bytes for shared in told) == swarm.traffic().sent_bytes > 0
 
 
 def test_another_swarm_at_the_same_meeting_point_is_neither_seen_nor_heard(village: Village) -> None:

@@ -61,6 +61,7 @@ class Node:
         self._stopwatch = stopwatch
         self._refused: Counter[str] = Counter()
         self._refused_told: Counter[str] = Counter()
+        self._bytes_told = 0
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -103,12 +104,12 @@ class Node:
         return own
 
     def share(self, own: Sequence[ScoredGroup]) -> None:
-        before = self._swarm.traffic().sent_bytes
         groups = to_share(own, self.settings.share)
         for group in groups:
             self._swarm.publish(group)
-        # What an outbox has not sent yet is counted with the next round's.
-        self._tell(Shared(len(groups), self._swarm.traffic().sent_bytes - before))
+        # Sending goes on behind the round: what has not left yet is told in the next.
+        before, self._bytes_told = self._bytes_told, self._swarm.traffic().sent_bytes
+        self._tell(Shared(len(groups), self._bytes_told - before))
 
     def sample(self, own: Sequence[ScoredGroup]) -> list[ScoredGroup]:
         self._pool.add(self._swarm.drain(), self.round_number)

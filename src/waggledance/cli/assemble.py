@@ -18,6 +18,7 @@ from waggledance.rollout import Author
 from waggledance.seams import Learner, Policy, Swarm
 from waggledance.sharing.fixed import Fixed
 from waggledance.sharing.pool import Pool
+from waggledance.sharing.share import NOTHING
 from waggledance.swarm.memory import MemoryHub
 from waggledance.task import Task
 from waggledance.tasks import open_sources
@@ -50,7 +51,7 @@ def assemble(
             author=Author(config.name),
             seed=config.seed,
             completions=config.policy.completions,
-            share=config.swarm.share,
+            share=config.swarm.share if config.swarm.kind != "none" else NOTHING,
             verify_limit_groups=config.pool.verify_limit_groups,
         ),
         sources=sources,

@@ -15,7 +15,7 @@ from waggledance.events import Failed, Finished, Saved, Started
 from waggledance.journal import Journal
 from waggledance.seed import derive
 
-JOURNAL, MODEL, SETTINGS = "journal.jsonl", "model", "node.toml"
+JOURNAL, MODEL, SETTINGS = "journal.jsonl", "model", "settings.toml"
 """What a run's folder holds."""
 
 

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(config: NodeConfig, folder: Path, stop: threading.Event) -> NodeState:
-    fresh = not os.path.lexists(folder)
+    before = {path for path in (folder, folder / SETTINGS) if os.path.lexists(path)}
     journal = _open_folder(folder, config)
     watching = Watching({"node": [folder / JOURNAL]})
     try:
@@ -75,7 +75,7 @@ def _run(config: NodeConfig, folder: Path, stop: threading.Event) -> NodeState:
         watching.read()
         watching.close()
         if not _started(watching):
-            _forget(folder, fresh=fresh)
+            _forget(folder, before)
     [state] = watching.states["node"].nodes.values()
     return state
 
@@ -95,12 +95,13 @@ def _started(watching: Watching) -> bool:
     return any(node.started_at is not None for node in watching.states["node"].nodes.values())
 
 
-def _forget(folder: Path, *, fresh: bool) -> None:
-    """A run that could not start leaves nothing, so that the next one may have its folder."""
+def _forget(folder: Path, before: set[Path]) -> None:
+    """A run that could not start leaves nothing but what was there, so that the next one may have its folder."""
     with suppress(OSError):
         (folder / JOURNAL).unlink()
-        if fresh:
+        if folder / SETTINGS not in before:
             (folder / SETTINGS).unlink()
+        if folder not in before:
             folder.rmdir()
 
 

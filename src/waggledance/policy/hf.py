@@ -58,19 +58,22 @@ class HFPolicy:
         drawn = torch.full((rows, self.max_tokens), model.pad_id, device=model.device)
         logprobs = torch.zeros(rows, self.max_tokens, device=model.device)
         lengths = torch.full((rows,), self.max_tokens, device=model.device)
-        running = torch.ones(rows, dtype=torch.bool, device=model.device)
+        running = torch.arange(rows, device=model.device)
         ends = torch.tensor(model.end_ids, device=model.device)
         for step in range(self.max_tokens):
             tokens, scores = self._choose(logits, generator)
-            drawn[:, step], logprobs[:, step] = tokens, scores
-            ended = running & torch.isin(tokens, ends)
-            lengths[ended] = step + 1
-            running &= ~ended
-            if not running.any() or step + 1 == self.max_tokens:
+            drawn[running, step], logprobs[running, step] = tokens, scores
+            goes_on = ~torch.isin(tokens, ends)
+            lengths[running[~goes_on]] = step + 1
+            if not goes_on.all():  # what has ended is computed no further
+                kept = goes_on.nonzero()[:, 0]
+                running, tokens, mask = running[kept], tokens[kept], mask[kept]
+                cache.batch_select_indices(kept)
+            if not len(running) or step + 1 == self.max_tokens:
                 break
-            mask = torch.cat([mask, mask.new_ones(rows, 1)], 1)
+            mask = torch.cat([mask, mask.new_ones(len(running), 1)], 1)
             logits = self._step(tokens[:, None], mask, mask.sum(1, keepdim=True) - 1, cache)
-        return self._rollouts(drawn, logprobs, lengths, running)
+        return self._rollouts(drawn, logprobs, lengths, set(running.tolist()))
 
     def _step(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache) -> Tensor:
         out = self.model.network(
@@ -87,28 +90,38 @@ class HFPolicy:
         """One token a row and its log-probability under the distribution that it was drawn from."""
         greedy = self.temperature == 0
         logprobs = torch.log_softmax(logits if greedy else logits / self.temperature, -1)
-        if greedy:
-            tokens = logprobs.argmax(-1)
-        else:
-            tokens = torch.multinomial(logprobs.exp(), 1, generator=generator)[:, 0]
+        tokens = logprobs.argmax(-1) if greedy else _drawn_from(logprobs.exp(), generator)
         return tokens, logprobs.gather(-1, tokens[:, None])[:, 0]
 
-    def _rollouts(self, drawn: Tensor, logprobs: Tensor, lengths: Tensor, running: Tensor) -> list[Rollout]:
+    def _rollouts(
+        self, drawn: Tensor, logprobs: Tensor, lengths: Tensor, unfinished: set[int]
+    ) -> list[Rollout]:
         rollouts: list[Rollout] = []
-        for row, scores, length, unfinished in zip(
-            drawn.tolist(), logprobs.tolist(), lengths.tolist(), running.tolist(), strict=True
+        for place, (row, scores, length) in enumerate(
+            zip(drawn.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)
         ):
             ids = tuple(row[:length])
             rollouts.append(
                 Rollout(
                     text=self.model.text(ids),
-                    finished=not unfinished,
+                    finished=place not in unfinished,
                     tokens=length,
                     mean_logprob=sum(scores[:length]) / length,
                     token_ids=ids,
                 )
             )
         return rollouts
+
+
+def _drawn_from(probabilities: Tensor, generator: torch.Generator) -> Tensor:
+    """One token a row. Torch's own multinomial races exponentials: a random number a token of the vocabulary,
+    where one a row will do."""
+    sums = probabilities.cumsum(-1)
+    total = sums[:, -1:]
+    at = torch.rand(len(sums), 1, generator=generator, device=sums.device) * total
+    below = torch.nextafter(total, torch.zeros_like(total))  # a product may round up to the total itself
+    # Where sums are flat the chance is zero: right=True steps over tokens that cannot be drawn.
+    return torch.searchsorted(sums, torch.minimum(at, below), right=True)[:, 0]
 
 
 def _left_padded(prompts: list[list[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
