@@ -96,7 +96,7 @@ def _started(watching: Watching) -> bool:
 
 
 def _forget(folder: Path, before: set[Path]) -> None:
-    """A run that could not start leaves nothing but what was there, so that the next one may have its folder."""
+    """A run that could not start leaves only what was there: the next one may have its folder."""
     with suppress(OSError):
         (folder / JOURNAL).unlink()
         if folder / SETTINGS not in before:
