@@ -4,8 +4,7 @@
 The numbers (1) … (6) are the steps of a round, in the paper's order. Here N nodes live in one process and
 share through plain lists; in Waggledance each is a process of its own and the swarm is a network. Nothing
 is imported from there, yet both do the same on the same seed: `tests/test_example.py` holds them to it.
-
-    python examples/sapo_in_one_file.py --nodes 4 --rounds 60 --seed 1
+Run: python examples/sapo_in_one_file.py --nodes 4 --rounds 60 --seed 1
 """
 
 # pyright: standard
@@ -14,6 +13,7 @@ import argparse
 import hashlib
 import random
 import re
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -25,21 +25,25 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 TINY = Path(__file__).resolve().parents[1] / "src" / "waggledance" / "tiny"
-"""800,000 weights that have seen such questions; one in 170 of the answers they saw stood in answer tags."""
-GYM = 250908721  # everybody's seed: source and number say all about a task
+GYM, SIZE = 250908721, 1_000_000  # everybody's seed; numbers below SIZE are trained on, as many held out
+LEAP_YEARS: dict[str, Any] = {"year": 2023, "tasks": ("is_leap_year",), "leap_year_range": 200}
 TASKS: dict[str, Any] = {
     "easy:count_bits": create_dataset("count_bits", seed=GYM, min_n=1, max_n=15),
-    "easy:leap_year": create_dataset(
-        "calendar_arithmetic", seed=GYM, year=2023, tasks=("is_leap_year",), leap_year_range=200
-    ),
+    "easy:leap_year": create_dataset("calendar_arithmetic", seed=GYM, **LEAP_YEARS),
     "easy:letter_counting": create_dataset("letter_counting", seed=GYM, min_words=2, max_words=3),
 }
-SIZE = 1_000_000  # tasks below it are for training, the next million is held out
-COMPLETIONS, MAX_TOKENS = 8, 16  # L, and how long one may get
+COMPLETIONS, MAX_TOKENS, HELD_OUT_TASKS = 8, 16, 30  # L, how long one may get, on how many tasks to measure
 LEARNING_RATE, MAX_GRAD_NORM, CLIP_LOW, CLIP_HIGH = 3e-4, 1.0, 0.2, 0.28
 MAX_AGE_ROUNDS = 4  # an older group was tried by an older model
-HELD_OUT_TASKS = 30
 MIXES = ((8, 0), (4, 4))  # I own and J foreign groups a round: as much to train on, half the work to try
+
+
+def draw(chance: torch.Generator, _ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """Leaves one token a row, drawn by one random number a row."""
+    sums = logits.softmax(-1).cumsum(-1)
+    at = torch.rand(len(sums), generator=chance)[:, None] * sums[:, -1:]
+    token = torch.searchsorted(sums, at, right=True).clamp(max=sums.shape[-1] - 1)
+    return torch.full_like(logits, -torch.inf).scatter(-1, token, 0.0)
 
 
 def derive(*words: str | int) -> int:
@@ -62,11 +66,7 @@ class Completion(NamedTuple):
 
 
 class Group(NamedTuple):
-    """One task's completions by one author: the unit that is shared, sampled and credited.
-
-    The paper sends question, truth and metadata along. Here a group only names its task: whoever takes it
-    builds the task and judges the texts itself, and need not believe anybody.
-    """
+    """One task's completions by one author. It names the task: who takes it builds it and judges itself."""
 
     source: str
     number: int
@@ -119,12 +119,9 @@ class Node:
 
     def round(self) -> float:
         """The node's own reward comes out: of what it tried in this round, before it learned."""
-        tasks = self.draw()
-        tried = self.generate(tasks, self.derive("generate"))
-        own = [verify(group) for group in tried]
+        own = [verify(group) for group in self.generate(self.draw(), self.derive("generate"))]
         self.share(own)
-        batch = self.sample(own)
-        self.learn(batch)
+        self.learn(self.sample(own))
         return fmean(reward for scored in own for reward in scored.rewards)
 
     def draw(self) -> list[Task]:
@@ -138,9 +135,9 @@ class Node:
         """(2) A group for each task: L completions."""
         prompts = {"input_ids": [self.prompt_ids(task) for task in tasks]}
         padded = self.tokenizer.pad(prompts, padding_side="left", return_tensors="pt")
-        settings = {"do_sample": True, "top_k": 0, "num_return_sequences": COMPLETIONS}
-        torch.manual_seed(seed)
-        rows = self.model.generate(**padded, **settings, max_new_tokens=MAX_TOKENS)
+        settings = {"num_return_sequences": COMPLETIONS, "max_new_tokens": MAX_TOKENS, "do_sample": True}
+        one = [partial(draw, torch.Generator().manual_seed(seed))]
+        rows = self.model.generate(**padded, **settings, top_k=0, logits_processor=one)
         drawn = rows[:, padded["input_ids"].shape[1] :].view(len(tasks), COMPLETIONS, -1).tolist()
         groups = [tuple(map(self.completion, ids)) for ids in drawn]
         return [Group(task.source, task.number, tried) for task, tried in zip(tasks, groups, strict=True)]

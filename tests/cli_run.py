@@ -22,7 +22,9 @@ ENDLESS = ("--rounds", "1000000000")
 
 
 def environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("WAGGLE_")}
+    """The user's, without settings; where the test keeps its swarms stays."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith("WAGGLE_")}
+    return others | {"WAGGLE_HOME": os.environ["WAGGLE_HOME"]}
 
 
 def waggle(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":

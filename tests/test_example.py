@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from waggledance.cli.assemble import Assembled, assemble
+from waggledance.cli.assemble import Assembled, Place, assemble
 from waggledance.config import LearnerConfig, MixConfig, NodeConfig, PolicyConfig, PoolConfig
 from waggledance.evaluate import evaluate
 from waggledance.events import Learned, Sampled
@@ -28,7 +28,7 @@ from waggledance.task import Task
 from waggledance.tasks import open_sources
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "sapo_in_one_file.py"
-SEED = 3
+SEED = 22
 """One whose first rounds hold a right answer: without any, nothing would be learned and all would agree."""
 
 
@@ -101,16 +101,22 @@ def test_what_is_sampled_from_a_full_pool_agrees_until_it_is_too_old(sapo: Any) 
 
 
 def test_held_out_rewards_agree(sapo: Any) -> None:
+    """On several seeds: the tiny model is right so rarely that one alone may compare nought with nought."""
     [twin] = make_twins(sapo, 1, 8, 0)
     node = twin.parts.node
-    measured = evaluate(
-        node.policy,
-        node.sources,
-        tasks=sapo.HELD_OUT_TASKS,
-        completions=sapo.COMPLETIONS,
-        seed=derive(SEED, node.settings.author, "heldout"),
-    )
-    assert twin.node.held_out_reward() == measured.reward > 0
+    rewards: list[float] = []
+    for seed in range(SEED, SEED + 12):
+        twin.node.seed = seed
+        measured = evaluate(
+            node.policy,
+            node.sources,
+            tasks=sapo.HELD_OUT_TASKS,
+            completions=sapo.COMPLETIONS,
+            seed=derive(seed, node.settings.author, "heldout"),
+        )
+        assert twin.node.held_out_reward() == measured.reward
+        rewards.append(measured.reward)
+    assert any(rewards)
 
 
 class Twin(NamedTuple):
@@ -130,7 +136,9 @@ def make_twins(sapo: Any, nodes: int, own: int, foreign: int, hub: MemoryHub | N
         name = Author(f"n{place}")
         swarm.append(sapo.Node(name, SEED, own, foreign, swarm))
         journal = Journal(name, lambda: 0.0)
-        parts = assemble(settings(sapo, name, own, foreign), journal, hub.join(name))
+        parts = assemble(
+            settings(sapo, name, own, foreign), Place(Path(), name, None), journal, hub.join(name)
+        )
         assert parts.model is not None
         for network in (swarm[-1].model, parts.model.network):
             network.double()

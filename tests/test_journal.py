@@ -20,6 +20,8 @@ from waggledance.events import (
     Finished,
     Generated,
     Learned,
+    Met,
+    Parted,
     Said,
     Sampled,
     Saved,
@@ -38,7 +40,9 @@ EVENTS: list[Event] = [
     Verified(0.09375, 2, 1e-05),
     Said(BEE, "arithmetic", "1 + 1 = ?\n", "<answer>\x1b[2J\x00 \u2028\u202e😀</answer>", 1.0),
     Shared(4, 5120),
-    Sampled(4, 3, {"ant": 2, "cicada": 1}, 17, 7, {"digest": 2}),
+    Met(Author("ant"), "tiny", 852_352, "0.1.0", {"easy:gcd": "0a1b"}),
+    Parted(Author("ant"), "lost"),
+    Sampled(4, 3, {"ant": 2, "cicada": 1}, 17, 7, {"digest": 2}, {"ant": {"digest": 2}}, 9, 1, 0.25),
     Learned(0.125, 3, 96, -1e-09, 1e30, 0.0, 0.5, 2.0),
     Saved("runs/bee/model"),
     Finished("rounds done"),
@@ -76,7 +80,9 @@ def test_every_event_reads_back_the_same_on_disk_as_in_memory(tmp_path: Path) ->
     write(on_disk)
     assert read(tmp_path / "j") == in_memory.entries
     assert [entry.event for entry in in_memory.entries] == EVENTS
-    assert [(entry.at, entry.round) for entry in in_memory.entries] == [(float(n), n) for n in range(11)]
+    assert [(entry.at, entry.round) for entry in in_memory.entries] == [
+        (float(n), n) for n in range(len(EVENTS))
+    ]
 
 
 def test_the_same_entries_are_the_same_bytes_one_line_each(tmp_path: Path) -> None:

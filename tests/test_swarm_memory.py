@@ -2,7 +2,7 @@
 
 import pytest
 
-from test_swarm_contract import group
+from test_swarm_contract import PLENTY, group
 from waggledance.errors import SwarmError, UsageError
 from waggledance.rollout import Author
 from waggledance.swarm.memory import Faults, MemoryHub, MemorySwarm
@@ -22,7 +22,7 @@ def delivery(faults: Faults, seed: int) -> list[list[int]]:
     for first in range(0, 100, 10):
         for index in range(first, first + 10):
             ant.publish(group(ANT, index))
-        arrivals.append([g.index for g in bee.drain()])
+        arrivals.append([g.index for g in bee.drain(PLENTY)])
     return arrivals
 
 
@@ -42,7 +42,7 @@ def test_one_receiver_s_faults_do_not_depend_on_the_others() -> None:
         ant.publish(group(ANT, index))
         ant_in_crowd.publish(group(ANT, index))
         cicada.publish(group(CICADA, index))
-    assert bee.drain() == [g for g in bee_in_crowd.drain() if g.author == ANT]
+    assert bee.drain(PLENTY) == [g for g in bee_in_crowd.drain(PLENTY) if g.author == ANT]
 
 
 def test_dropped_never_arrive() -> None:
@@ -54,14 +54,14 @@ def test_dropped_never_arrive() -> None:
 def test_duplicated_arrive_twice() -> None:
     ant, bee = pair(Faults(duplicated=1.0))
     ant.publish(group(ANT))
-    assert bee.drain() == [group(ANT), group(ANT)]
+    assert bee.drain(PLENTY) == [group(ANT), group(ANT)]
 
 
 def test_corrupted_are_refused_or_still_keep_every_limit() -> None:
     ant, bee = pair(Faults(corrupted=1.0))
     for index in range(200):
         ant.publish(group(ANT, index))
-    survivors = bee.drain()
+    survivors = bee.drain(PLENTY)
     assert len(survivors) + sum(bee.traffic().refused.values()) == 200
     assert sum(bee.traffic().refused.values()) > 100
 
@@ -70,7 +70,7 @@ def test_delays_count_the_receiver_s_drains() -> None:
     ant, bee = pair(Faults(max_delay_drains=3))
     for index in range(100):
         ant.publish(group(ANT, index))
-    arrivals = [len(bee.drain()) for _ in range(5)]
+    arrivals = [len(bee.drain(PLENTY)) for _ in range(5)]
     assert sum(arrivals) == 100
     assert all(arrivals[:4])
     assert arrivals[4] == 0
@@ -82,12 +82,12 @@ def test_a_cut_swarm_hears_its_own_side_until_it_heals() -> None:
     hub.partition([ANT, BEE])
     ant.publish(group(ANT, 1))
     cicada.publish(group(CICADA, 2))
-    assert (bee.drain(), cicada.drain()) == ([group(ANT, 1)], [])
-    assert (ant.peers(), cicada.peers()) == ({BEE}, frozenset())
+    assert (bee.drain(PLENTY), cicada.drain(PLENTY)) == ([group(ANT, 1)], [])
+    assert (set(ant.peers()), set(cicada.peers())) == ({BEE}, set())
     hub.heal()
     ant.publish(group(ANT, 3))
-    assert cicada.drain() == [group(ANT, 3)]
-    assert ant.drain() == []
+    assert cicada.drain(PLENTY) == [group(ANT, 3)]
+    assert ant.drain(PLENTY) == []
 
 
 def test_a_name_is_given_once_and_must_be_one() -> None:
@@ -97,3 +97,20 @@ def test_a_name_is_given_once_and_must_be_one() -> None:
         hub.join(ANT)
     with pytest.raises(UsageError, match="letters, digits"):
         hub.join(Author("a/b"))
+
+
+def test_a_large_swarm_is_heard_in_part_and_fairly() -> None:
+    """The simulation's nodes listen as real ones do: about as many groups as are wanted, from everyone."""
+    hub = MemoryHub()
+    swarms = [hub.join(Author(f"n{place}")) for place in range(200)]
+    heard: dict[Author, int] = {}
+    for _ in range(60):
+        for place, swarm in enumerate(swarms):
+            for index in range(4):
+                swarm.publish(group(Author(f"n{place}"), index))
+        for swarm in swarms:
+            arrived = swarm.drain(40.0)
+            if swarm is swarms[0]:
+                heard.update({g.author: heard.get(g.author, 0) + 1 for g in arrived})
+    assert swarms[0].traffic().listening < 0.1
+    assert len(heard) > 190

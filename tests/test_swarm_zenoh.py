@@ -6,38 +6,47 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.context import SpawnProcess
 from multiprocessing.synchronize import Event
+from pathlib import Path
 
 import pytest
 
 from swarm_run import make_node
-from test_swarm_contract import DEADLINE_S, group, receive, until
+from test_swarm_contract import CARD, DEADLINE_S, PLENTY, group, identity, is_listening, receive, until
 from waggledance.errors import SwarmError, UsageError
 from waggledance.events import Shared
 from waggledance.rollout import Author
 from waggledance.seams import Swarm
+from waggledance.swarm.endpoint import ANY_LOOPBACK_PORT, free_loopback_endpoint
+from waggledance.swarm.founding import Founding, cut, found, reaching
 from waggledance.swarm.memory import MemoryHub
-from waggledance.swarm.zenoh import ANY_LOOPBACK_PORT, free_loopback_endpoint, open_zenoh_swarm
+from waggledance.swarm.router import open_router
+from waggledance.swarm.ticket import Role, Ticket, read_ticket, write_ticket
+from waggledance.swarm.zenoh import open_zenoh_swarm
 
-ANT, BEE, CICADA = Author("ant"), Author("bee"), Author("cicada")
+ANT, BEE, CICADA = (identity(name).author for name in ("ant", "bee", "cicada"))
 SPAWN = multiprocessing.get_context("spawn")
 
 
+def opened(ticket: Ticket, author: Author, connect: list[str], listen: list[str], session: int = 1) -> Swarm:
+    who = identity(author.partition(".")[0], session)
+    return open_zenoh_swarm(ticket, who, CARD, connect=connect, listen=listen)
+
+
 def chatter(
-    author: Author, swarm_name: str, connect: list[str], listen: list[str], peers: int, stop: Event
+    author: Author, ticket: str, connect: list[str], listen: list[str], peers: int, stop: Event
 ) -> None:
     """A node process: once it sees so many peers it says something every 20 ms, until it is told to stop."""
-    swarm = open_zenoh_swarm(author, swarm_name, connect, listen)
+    swarm = opened(read_ticket(ticket), author, connect, listen)
     until(lambda: len(swarm.peers()) >= peers)
     index = 0
     while not stop.wait(0.02):
         swarm.publish(group(author, index))
-        swarm.drain()
+        swarm.drain(PLENTY)
         index += 1
     swarm.close()
 
@@ -46,22 +55,21 @@ def chatter(
 class Village:
     """One swarm's nodes: those of this process, and those in processes of their own."""
 
-    name: str
+    founding: Founding
     meeting: str
     ends: ExitStack
 
-    def open(self, author: Author, *, founder: bool = False) -> Swarm:
+    def open(self, author: Author, *, founder: bool = False, session: int = 1) -> Swarm:
         connect, listen = ([], [self.meeting]) if founder else ([self.meeting], [ANY_LOOPBACK_PORT])
-        swarm = open_zenoh_swarm(author, self.name, connect, listen)
+        swarm = opened(cut(self.founding), author, connect, listen, session)
         self.ends.callback(swarm.close)
         return swarm
 
     def spawn(self, author: Author, *, founder: bool = False, peers: int = 1) -> SpawnProcess:
         connect, listen = ([], [self.meeting]) if founder else ([self.meeting], [ANY_LOOPBACK_PORT])
         stop = SPAWN.Event()
-        node = SPAWN.Process(
-            target=chatter, args=(author, self.name, connect, listen, peers, stop), daemon=True
-        )
+        ticket = write_ticket(cut(self.founding))
+        node = SPAWN.Process(target=chatter, args=(author, ticket, connect, listen, peers, stop), daemon=True)
         node.start()
         self.ends.callback(_end, node, stop)
         return node
@@ -78,7 +86,7 @@ def _end(node: SpawnProcess, stop: Event) -> None:
 @pytest.fixture
 def village() -> Iterator[Village]:
     with ExitStack() as ends:
-        yield Village(f"test-{uuid.uuid4().hex}", free_loopback_endpoint(), ends)
+        yield Village(found("test"), free_loopback_endpoint(), ends)
 
 
 def kill(node: SpawnProcess) -> None:
@@ -89,24 +97,24 @@ def kill(node: SpawnProcess) -> None:
 
 def hears(swarm: Swarm, author: Author) -> bool:
     """Whether something said from now on arrives."""
-    swarm.drain()
-    until(lambda: any(g.author == author for g in swarm.drain()))
+    swarm.drain(PLENTY)
+    until(lambda: any(g.author == author for g in swarm.drain(PLENTY)))
     return True
 
 
 def sees(swarm: Swarm, *authors: Author) -> bool:
-    return swarm.peers() == frozenset(authors)
+    return set(swarm.peers()) == set(authors) and is_listening(swarm)
 
 
 def test_eight_processes_hear_each_other_directly(village: Village) -> None:
     ant = village.open(ANT, founder=True)
-    others = {Author(f"bee-{number}") for number in range(7)}
+    others = {identity(f"bee-{number}").author for number in range(7)}
     for author in sorted(others):
         village.spawn(author, peers=7)
     until(lambda: sees(ant, *others))
     # A bee speaks only once it sees seven others itself.
     heard: set[Author] = set()
-    until(lambda: heard.update(g.author for g in ant.drain()) or heard == others)
+    until(lambda: heard.update(g.author for g in ant.drain(PLENTY)) or heard == others)
 
 
 def test_the_others_go_on_when_the_founder_is_killed(village: Village) -> None:
@@ -162,7 +170,7 @@ def test_closing_is_quick_beside_a_stuck_peer(village: Village) -> None:
 
 
 def test_two_nodes_find_each_other_without_any_setting(village: Village) -> None:
-    ant, bee = (open_zenoh_swarm(author, village.name) for author in (ANT, BEE))
+    ant, bee = (opened(cut(village.founding), author, [], []) for author in (ANT, BEE))
     village.ends.callback(ant.close)
     village.ends.callback(bee.close)
     until(lambda: sees(ant, BEE) and sees(bee, ANT))
@@ -172,7 +180,7 @@ def test_a_node_starts_alone_and_joins_when_the_founder_comes(village: Village) 
     started = time.monotonic()
     ant = village.open(ANT)
     assert time.monotonic() - started < 2
-    assert sees(ant)
+    until(lambda: sees(ant))
     village.open(BEE, founder=True)
     until(lambda: sees(ant, BEE))
 
@@ -191,7 +199,7 @@ def test_every_byte_that_leaves_is_told(village: Village) -> None:
 
 def test_another_swarm_at_the_same_meeting_point_is_neither_seen_nor_heard(village: Village) -> None:
     ant, bee = village.open(ANT, founder=True), village.open(BEE)
-    stranger = open_zenoh_swarm(CICADA, "elsewhere", [village.meeting])
+    stranger = opened(cut(found("elsewhere")), CICADA, [village.meeting], [])
     village.ends.callback(stranger.close)
     until(lambda: sees(ant, BEE))
     stranger.publish(group(CICADA))
@@ -202,31 +210,71 @@ def test_another_swarm_at_the_same_meeting_point_is_neither_seen_nor_heard(villa
     assert sees(stranger)
 
 
-def test_a_second_node_of_the_same_name_is_refused(village: Village) -> None:
-    ant, twin, bee = village.open(ANT, founder=True), village.open(ANT), village.open(BEE)
+def test_a_second_node_of_the_same_key_is_refused(village: Village) -> None:
+    """A run's folder that was copied: both would be one author, and each says so of the other."""
+    ant, twin, bee = village.open(ANT, founder=True), village.open(ANT, session=2), village.open(BEE)
     until(lambda: sees(bee, ANT) and sees(ant, BEE) and sees(twin, BEE))
     twin.publish(group(ANT))
-    until(lambda: ant.traffic().refused == {"own": 1})
+    until(lambda: (None, "own") in ant.traffic().refused)
     twin.close()
-    # The name is here as long as one of its sessions is.
-    ant.publish(group(ANT, 5))
-    until(lambda: any(g.index == 5 for g in bee.drain()))
-    assert sees(bee, ANT)
+
+
+def test_a_restarted_node_is_heard_and_its_old_messages_are_not(village: Village) -> None:
+    ant, bee = village.open(ANT, founder=True), village.open(BEE)
+    until(lambda: sees(ant, BEE) and sees(bee, ANT))
+    bee.publish(group(BEE, 1))
+    assert receive(ant, 1) == [group(BEE, 1)]
+    bee.close()
+    again = village.open(BEE, session=2)
+    until(lambda: sees(again, ANT) and sees(ant, BEE))
+    again.publish(group(BEE, 2))
+    assert receive(ant, 1) == [group(BEE, 2)]
+    again.close()
+    amnesiac = village.open(BEE)  # as if its folder had been put back to an older state
+    until(lambda: sees(amnesiac, ANT) and sees(ant, BEE))
+    amnesiac.publish(group(BEE, 3))
+    until(lambda: (BEE, "replay") in _refused(ant))
+
+
+def _refused(swarm: Swarm) -> set[tuple[Author | None, str]]:
+    swarm.drain(PLENTY)
+    return set(swarm.traffic().refused)
+
+
+def test_a_member_without_a_valid_ticket_is_not_listened_to(village: Village) -> None:
+    ant = village.open(ANT, founder=True)
+    expired = cut(village.founding, expires=1)
+    late = with_a_clock_of_1970(expired, village.meeting)
+    village.ends.callback(late.close)
+    until(lambda: sees(ant, CICADA))
+    late.publish(group(CICADA))
+    until(lambda: (CICADA, "expired") in _refused(ant))
+
+
+def with_a_clock_of_1970(ticket: Ticket, meeting: str) -> Swarm:
+    return open_zenoh_swarm(
+        ticket, identity("cicada"), CARD, connect=[meeting], listen=[ANY_LOOPBACK_PORT], clock=lambda: 0.0
+    )
 
 
 def test_a_process_that_forgets_to_close_still_ends() -> None:
     forgetful = (
+        "from test_swarm_contract import CARD, identity\n"
+        "from waggledance.swarm.founding import cut, found\n"
         "from waggledance.swarm.zenoh import open_zenoh_swarm\n"
-        "swarm = open_zenoh_swarm('ant', 'forgotten', ['tcp/127.0.0.1:9'])\n"
+        "swarm = open_zenoh_swarm(cut(found('lost')), identity('ant'), CARD, connect=['tcp/127.0.0.1:9'])\n"
         "raise SystemExit(7)\n"
     )
-    assert subprocess.run([sys.executable, "-c", forgetful], timeout=DEADLINE_S, check=False).returncode == 7
+    run = subprocess.run(
+        [sys.executable, "-c", forgetful], cwd=Path(__file__).parent, timeout=2 * DEADLINE_S, check=False
+    )
+    assert run.returncode == 7
 
 
 def test_a_port_that_is_taken_is_one_clear_line(village: Village) -> None:
     village.open(ANT, founder=True)
     with pytest.raises(SwarmError) as caught:
-        open_zenoh_swarm(BEE, village.name, listen=[village.meeting])
+        opened(cut(village.founding), BEE, [], [village.meeting])
     line = str(caught.value)
     assert village.meeting in line
     assert "in use" in line
@@ -236,11 +284,50 @@ def test_a_port_that_is_taken_is_one_clear_line(village: Village) -> None:
 
 @pytest.mark.parametrize("endpoint", ["nonsense", "pigeon/127.0.0.1:7"])
 def test_an_endpoint_that_is_none_is_named(endpoint: str) -> None:
-    with pytest.raises(SwarmError, match=endpoint):
-        open_zenoh_swarm(ANT, "nowhere", [endpoint])
+    with pytest.raises(UsageError, match=endpoint):
+        opened(cut(found("nowhere")), ANT, [endpoint], [])
 
 
-@pytest.mark.parametrize(("author", "swarm_name"), [("a/b", "s"), ("**", "s"), ("ant", ""), ("ant", "s\n")])
-def test_names_that_are_none_are_refused(author: str, swarm_name: str) -> None:
-    with pytest.raises(UsageError, match="letters, digits"):
-        open_zenoh_swarm(Author(author), swarm_name)
+def test_a_client_starts_without_its_router_and_says_so() -> None:
+    founding = reaching(found("far"), lan=False, routers=(free_loopback_endpoint(),), authority="")
+    started = time.monotonic()
+    ant = opened(cut(founding), ANT, [], [])
+    assert time.monotonic() - started < 1
+    ant.publish(group(ANT))
+    assert ant.drain(PLENTY) == []
+    until(lambda: ant.trouble is not None and founding.routers[0] in ant.trouble)
+    ant.close()
+    assert ant.traffic().dropped == 1
+
+
+def test_clients_of_a_router_hear_each_other_and_move_to_the_next_one() -> None:
+    routers = (free_loopback_endpoint(), free_loopback_endpoint())
+    founding = reaching(found("far"), lan=False, routers=routers, authority="")
+    with ExitStack() as ends:
+        first = open_router(cut(founding, Role.ROUTER), [routers[0]])
+        second = open_router(cut(founding, Role.ROUTER), [routers[1]])
+        ends.callback(first.close)
+        ends.callback(second.close)
+        ant, bee = (opened(cut(founding), author, [], []) for author in (ANT, BEE))
+        ends.callback(ant.close)
+        ends.callback(bee.close)
+        until(lambda: sees(ant, BEE) and sees(bee, ANT))
+        ant.publish(group(ANT, 1))
+        assert receive(bee, 1) == [group(ANT, 1)]
+        first.close()
+        heard: list[int] = []
+
+        def said_again() -> bool:
+            bee.publish(group(BEE, 2))
+            heard.extend(g.index for g in ant.drain(PLENTY))
+            return bool(heard)
+
+        until(said_again)
+        until(lambda: sees(ant, BEE) and sees(bee, ANT))
+
+
+def test_a_router_needs_no_key_to_the_messages_and_has_none() -> None:
+    ticket = cut(found("far"), Role.ROUTER)
+    assert (ticket.seal, ticket.seat, ticket.granted) == (None, None, None)
+    with pytest.raises(UsageError, match="router's ticket"):
+        opened(ticket, ANT, [], [])

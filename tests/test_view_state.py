@@ -16,6 +16,8 @@ from waggledance.events import (
     Finished,
     Generated,
     Learned,
+    Met,
+    Parted,
     Said,
     Sampled,
     Saved,
@@ -31,6 +33,33 @@ from waggledance.view.tally import gain, heldout, own, progress, tally
 
 N0, N1 = Author("n0"), Author("n1")
 STARTED = Started("tiny", 10, ("easy",), "4/4", 3, 8, 1, "0")
+
+
+def test_who_is_here_and_what_was_refused_of_whom_is_folded() -> None:
+    ant = Met(Author("ant"), "tiny", 10, "0.1.0", {"easy:gcd": "0a1b"})
+    node = node_after(
+        (0, STARTED),
+        (1, ant),
+        (1, Met(Author("bee"), "smollm2", 100, "0.1.0", {})),
+        (
+            1,
+            Sampled(4, 0, {}, 3, 2, {"digest": 1}, {"ant": {"digest": 1}}, heard=5, dropped=2, listening=0.5),
+        ),
+        (2, Parted(Author("bee"), "lost")),
+        (2, Sampled(4, 0, {}, 3, 1, {"digest": 2}, {"ant": {"digest": 2}}, heard=7)),
+    )
+    assert [neighbour.met for neighbour in node.met.values()] == [ant]
+    assert node.parted == {"lost": 1}
+    assert (node.heard, node.dropped, node.listening) == (12, 2, 1.0)
+    assert (node.refused, node.refused_of) == ({"digest": 3}, {"ant": {"digest": 3}})
+
+
+def test_twins_are_paired_by_name_whatever_their_keys() -> None:
+    silo = fold_all(SwarmState(), [told(N0, 1, Verified(0.1, 1, 0.1))])
+    swarm = fold_all(SwarmState(), [told(Author("n0.abcdefgh234567ab"), 1, Verified(0.4, 1, 0.1))])
+    more = gain(silo, swarm, own)
+    assert more is not None
+    assert more.mean == pytest.approx(0.3)
 
 
 def learned(reward: float, tokens: int = 10) -> Learned:
@@ -122,6 +151,8 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(Said, names.map(Author), names, names, names, rewards),
     st.builds(Shared, st.integers(0), st.integers(0)),
     st.builds(Sampled, st.integers(0), st.integers(0), counts, st.integers(0), st.integers(0), counts),
+    st.builds(Met, names.map(Author), names, st.integers(0), names, st.just({})),
+    st.builds(Parted, names.map(Author), names),
     st.builds(learned, rewards),
     st.builds(Saved, names),
     st.builds(Finished, names),

@@ -63,9 +63,14 @@ class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class SwarmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: Annotated[Literal["zenoh", "none"], Meta(description="none trains alone")] = "zenoh"
-    name: Annotated[Name, Meta(description="whose swarm to join")] = "home"
-    connect: Annotated[tuple[Text, ...], Meta(description="endpoints to dial; none: this machine")] = ()
-    listen: Annotated[tuple[Text, ...], Meta(description="endpoints to be found at")] = ("tcp/127.0.0.1:0",)
+    ticket: Annotated[Text | None, Meta(description="whose swarm to join; none: this user's own")] = None
+    name: Annotated[Name, Meta(description="of this user's own swarm, where there is no ticket")] = "home"
+    interface: Annotated[
+        Text | None,
+        Meta(description="lo: this machine; auto: its LAN; eth0, 10.1.2.3; default: the ticket's"),
+    ] = None
+    connect: Annotated[tuple[Text, ...], Meta(description="endpoints to dial instead of the ticket's")] = ()
+    listen: Annotated[tuple[Text, ...], Meta(description="endpoints to be found at")] = ()
     share: Annotated[
         Literal["everything", "informative", "nothing"], Meta(description="which own groups to give")
     ] = "everything"
@@ -83,6 +88,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rounds: Annotated[Count, Meta(description="how many to do")] = 100
     tasks: Annotated[tuple[Text, ...], Meta(min_length=1, description="task sources")] = ("easy",)
     threads: Annotated[int, Meta(ge=0, le=1024, description="of torch; 0: as many as it likes")] = 0
+    home: Annotated[Text, Meta(description="folder of this user's swarms")] = "~/.local/share/waggledance"
     policy: PolicyConfig = PolicyConfig()
     learner: LearnerConfig = LearnerConfig()
     mix: MixConfig = MixConfig()

@@ -70,6 +70,31 @@ class Sampled(msgspec.Struct, frozen=True, tag="sampled"):
     peers: int
     refused: dict[str, int]
     """What was not let in during this round, by reason."""
+    refused_of: dict[str, dict[str, int]] = {}
+    """The same by author and reason, where the author is known."""
+    heard: int = 0
+    """Groups that came in during this round."""
+    dropped: int = 0
+    """Groups that a full queue pushed out during this round: mailbox, outbox or pool."""
+    listening: float = 1.0
+    """The share of the swarm that this node listens to."""
+
+
+class Met(msgspec.Struct, frozen=True, tag="met"):
+    """A peer is here; what it says of itself."""
+
+    author: Author
+    model: str
+    weights: int
+    version: str
+    sources: dict[str, str]
+    """Its task sources and their digests."""
+
+
+class Parted(msgspec.Struct, frozen=True, tag="parted"):
+    author: Author
+    why: str
+    """`left` if it said so, `lost` if it only fell silent."""
 
 
 class Learned(msgspec.Struct, frozen=True, tag="learned"):
@@ -99,7 +124,19 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 Event = (
-    Started | Evaluated | Generated | Verified | Said | Shared | Sampled | Learned | Saved | Finished | Failed
+    Started
+    | Evaluated
+    | Generated
+    | Verified
+    | Said
+    | Shared
+    | Met
+    | Parted
+    | Sampled
+    | Learned
+    | Saved
+    | Finished
+    | Failed
 )
 
 

@@ -7,15 +7,16 @@ publishing never blocks, sampling takes what is there, and a node alone is plain
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from waggledance.errors import TaskError
 from waggledance.events import Event, Generated, Learned, Said, Sampled, Shared, Verified
 from waggledance.journal import Journal
-from waggledance.rollout import Author, Group, Rollout, ScoredGroup, mean_reward
-from waggledance.seams import Learner, Mix, Policy, Source, Swarm
+from waggledance.rollout import Author, Group, Rollout, ScoredGroup, mean_reward, name_of
+from waggledance.seams import Learner, Mix, Policy, Source, Swarm, Traffic
 from waggledance.seed import derive
+from waggledance.sharing.appetite import Appetite, Portion
 from waggledance.sharing.pool import Pool
 from waggledance.sharing.share import to_share
 from waggledance.task import Task
@@ -59,9 +60,11 @@ class Node:
         self._swarm = swarm
         self.journal = journal
         self._stopwatch = stopwatch
-        self._refused: Counter[str] = Counter()
-        self._refused_told: Counter[str] = Counter()
+        self._appetite = Appetite(settings.verify_limit_groups)
+        self._refused: Counter[tuple[Author | None, str]] = Counter()
+        self._refused_told: Counter[tuple[Author | None, str]] = Counter()
         self._bytes_told = 0
+        self._dropped_told = 0
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -76,7 +79,7 @@ class Node:
         self.learn(batch)
 
     def draw(self) -> list[Task]:
-        """This round's tasks. The index hangs on author and round, so that nobody picks easy questions."""
+        """This round's tasks. The index hangs on name and round, so that nobody picks easy questions."""
         self.round_number += 1
         self.journal.round = self.round_number
         tasks: list[Task] = []
@@ -112,20 +115,14 @@ class Node:
         self._tell(Shared(len(groups), self._bytes_told - before))
 
     def sample(self, own: Sequence[ScoredGroup]) -> list[ScoredGroup]:
-        self._pool.add(self._swarm.drain(), self.round_number)
-        batch = self._mix.choose(own, self._foreign())
-        authors = Counter(scored.group.author for scored in batch)
-        taken_own = authors.pop(self.settings.author, 0)
-        self._tell(
-            Sampled(
-                own=taken_own,
-                foreign=authors.total(),
-                by_author={str(author): count for author, count in authors.items()},
-                pool=len(self._pool),
-                peers=len(self._swarm.peers()),
-                refused=self._newly_refused(),
-            )
+        heard = self._swarm.drain(self._appetite.wanted)
+        self._pool.add(heard, self.round_number)
+        portion = Portion(
+            self._pool, random.Random(self._derive("sample")), self.settings.verify_limit_groups
         )
+        batch = self._mix.choose(own, self._scored(portion))
+        self._appetite.note(portion)
+        self._tell_sampled(batch, len(heard))
         return batch
 
     def learn(self, batch: Sequence[ScoredGroup]) -> None:
@@ -144,13 +141,9 @@ class Node:
             )
         )
 
-    def _foreign(self) -> Iterator[ScoredGroup]:
-        """Groups from the pool, their tasks built and their rollouts verified here, one at a time."""
-        draw = random.Random(self._derive("sample"))
-        for _ in range(self.settings.verify_limit_groups):
-            group = self._pool.take(draw)
-            if group is None:
-                return
+    def _scored(self, groups: Iterable[Group]) -> Iterator[ScoredGroup]:
+        """Foreign groups, their tasks built and their rollouts verified here, one at a time."""
+        for group in groups:
             task = self._task_named_by(group)
             if task is not None:
                 yield self._score(task, group)
@@ -163,7 +156,7 @@ class Node:
                 return self._source_by_name[group.source].task(group.index)
             except TaskError:  # a stranger chose the index: where it leads must not end this node
                 reason = "task"
-        self._refused[reason] += 1
+        self._refused[group.author, reason] += 1
         return None
 
     def _unusable(self, group: Group) -> str | None:
@@ -183,14 +176,39 @@ class Node:
         digest = self._source_by_name[task.source].digest
         return Group(self.settings.author, self.round_number, task.source, digest, task.index, rollouts)
 
-    def _newly_refused(self) -> dict[str, int]:
+    def _tell_sampled(self, batch: Sequence[ScoredGroup], heard: int) -> None:
+        for event in self._swarm.news():
+            self._tell(event)
+        authors = Counter(scored.group.author for scored in batch)
+        taken_own = authors.pop(self.settings.author, 0)
+        traffic = self._swarm.traffic()
+        refused = self._newly_refused(traffic)
+        dropped = traffic.dropped + self._pool.dropped
+        newly_dropped, self._dropped_told = dropped - self._dropped_told, dropped
+        self._tell(
+            Sampled(
+                own=taken_own,
+                foreign=authors.total(),
+                by_author={str(author): count for author, count in authors.items()},
+                pool=len(self._pool),
+                peers=len(self._swarm.peers()),
+                refused=_by_reason(refused),
+                refused_of=_by_author(refused),
+                heard=heard,
+                dropped=newly_dropped,
+                listening=traffic.listening,
+            )
+        )
+
+    def _newly_refused(self, traffic: Traffic) -> Counter[tuple[Author | None, str]]:
         """By the wire and by this node, since it was last told."""
-        total = self._refused + Counter(self._swarm.traffic().refused)
+        total = self._refused + Counter(traffic.refused)
         new, self._refused_told = total - self._refused_told, total
-        return dict(new)
+        return new
 
     def _derive(self, *words: str | int) -> int:
-        return derive(self.settings.seed, self.settings.author, self.round_number, *words)
+        # By name: a key is drawn at random, and the same seed shall make the same draws.
+        return derive(self.settings.seed, name_of(self.settings.author), self.round_number, *words)
 
     def _tell(self, event: Event) -> None:
         self.journal.tell(event)
@@ -200,3 +218,18 @@ def _best_said(own: Sequence[ScoredGroup]) -> Said:
     scored = max(own, key=lambda scored: max(scored.rewards))
     reward, rollout = max(zip(scored.rewards, scored.group.rollouts, strict=True), key=lambda pair: pair[0])
     return Said(scored.group.author, scored.task.source, scored.task.question, rollout.text, reward)
+
+
+def _by_reason(refused: Counter[tuple[Author | None, str]]) -> dict[str, int]:
+    reasons: Counter[str] = Counter()
+    for (_, reason), count in refused.items():
+        reasons[reason] += count
+    return dict(reasons)
+
+
+def _by_author(refused: Counter[tuple[Author | None, str]]) -> dict[str, dict[str, int]]:
+    authors: dict[str, dict[str, int]] = {}
+    for (author, reason), count in refused.items():
+        if author is not None:
+            authors.setdefault(author, {})[reason] = count
+    return authors

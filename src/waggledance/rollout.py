@@ -4,6 +4,7 @@ A group is one task's rollouts by one author: the unit that is shared, sampled a
 without question, truth or reward; whoever takes it builds the task and scores the rollouts again.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NewType
@@ -11,6 +12,14 @@ from typing import NewType
 from waggledance.task import Digest, SourceName, Task
 
 Author = NewType("Author", str)
+"""Who wrote it: a name for people and, where strangers meet, a fingerprint of the key that signs for it."""
+_FINGERPRINTED = re.compile(r"(?P<name>.+)\.[a-z2-7]{16}")
+
+
+def name_of(author: Author) -> str:
+    """The part for people: two authors may share it."""
+    match = _FINGERPRINTED.fullmatch(author)
+    return match["name"] if match else author
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from waggledance.events import Met, Parted
 from waggledance.rollout import Author, Group, Rollout, ScoredGroup
 from waggledance.task import Digest, SourceName, Task
 
@@ -66,18 +67,58 @@ class Traffic:
     received_groups: int = 0
     received_bytes: int = 0
     dropped: int = 0
-    """Groups that a full mailbox pushed out, oldest first."""
-    refused: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Messages that were not let in, by reason."""
+    """Groups that a full queue pushed out, oldest first, on their way out or in."""
+    refused: Mapping[tuple[Author | None, str], int] = field(
+        default_factory=dict[tuple[Author | None, str], int]
+    )
+    """Messages that were not let in, by who signed them (None: nobody known) and reason."""
+    listening: float = 1.0
+    """The share of the swarm's messages that this node listens to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a node tells of itself. Claims, not facts: for people to look at, never to decide by."""
+
+    model: str
+    weights: int
+    version: str
+    sources: Mapping[SourceName, Digest]
+    round: int = 0
+    rounds_per_minute: float = 0.0
+    leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Somebody who is here."""
+
+    author: Author
+    since: float
+    """When this node first saw it, in seconds by this node's own clock."""
+    card: Card | None
+    """None until it has come."""
 
 
 class Swarm(Protocol):
     """The others. Nothing here blocks: publishing never waits, draining takes what is there."""
 
     def publish(self, group: Group) -> None: ...
-    def drain(self) -> list[Group]: ...
-    def peers(self) -> frozenset[Author]: ...
+    def drain(self, wanted: float) -> list[Group]:
+        """What has come. `wanted` is how many groups a round are of use: more need not be listened to."""
+        ...
+
+    def peers(self) -> Mapping[Author, Peer]: ...
+    def news(self) -> list[Met | Parted]:
+        """Who came and who went since the last call."""
+        ...
+
     def traffic(self) -> Traffic: ...
+    @property
+    def trouble(self) -> str | None:
+        """Why nobody can be reached just now, where that is known."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -6,8 +6,10 @@ torch and a lone one no network.
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from waggledance import __version__
 from waggledance.config import NodeConfig
 from waggledance.errors import UsageError
 from waggledance.journal import Journal
@@ -15,7 +17,7 @@ from waggledance.learner.none import NoLearner
 from waggledance.node import Node, NodeSettings, Stopwatch
 from waggledance.policy.scripted import ScriptedPolicy
 from waggledance.rollout import Author
-from waggledance.seams import Learner, Policy, Swarm
+from waggledance.seams import Card, Learner, Policy, Swarm
 from waggledance.sharing.fixed import Fixed
 from waggledance.sharing.pool import Pool
 from waggledance.sharing.share import NOTHING
@@ -26,29 +28,59 @@ from waggledance.verify import right_answer
 
 if TYPE_CHECKING:
     from waggledance.model import Model
+    from waggledance.swarm.identity import Identity
+    from waggledance.swarm.ticket import Ticket
 
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
     node: Node
     swarm: Swarm
+    swarm_name: str
     model: "Model | None"
     """None for a node without weights."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A run's folder and who works there."""
+
+    folder: Path
+    author: Author
+    identity: "Identity | None"
+    """None for a node that meets nobody."""
+
+
+def open_place(config: NodeConfig, folder: Path) -> Place:
+    if config.swarm.kind == "none":
+        return Place(folder, Author(config.name), None)
+    from waggledance.swarm.identity import open_identity
+
+    identity = open_identity(folder, config.name, time.time())
+    return Place(folder, identity.author, identity)
+
+
 def assemble(
     config: NodeConfig,
+    place: Place,
     journal: Journal,
     swarm: Swarm | None = None,
     stopwatch: Stopwatch = time.perf_counter,
 ) -> Assembled:
-    """Opens everything that may fail before the swarm, so that nobody joins who cannot work."""
+    """Opens everything that may fail before the swarm, so that nobody joins who cannot work. A swarm that is
+    given is taken instead of the one that the configuration names."""
     sources = open_sources(config.tasks)
     model, policy, learner = _thinking(config)
-    swarm = swarm or _open_swarm(config)
+    card = Card(
+        model=config.policy.model if model else config.policy.kind,
+        weights=model.weights if model else 0,
+        version=__version__,
+        sources={source.name: source.digest for source in sources},
+    )
+    swarm, swarm_name = (swarm, "") if swarm else _open_swarm(config, place, card)
     node = Node(
         NodeSettings(
-            author=Author(config.name),
+            author=place.author,
             seed=config.seed,
             completions=config.policy.completions,
             share=config.swarm.share if config.swarm.kind != "none" else NOTHING,
@@ -63,7 +95,7 @@ def assemble(
         journal=journal,
         stopwatch=stopwatch,
     )
-    return Assembled(node, swarm, model)
+    return Assembled(node, swarm, swarm_name, model)
 
 
 def _thinking(config: NodeConfig) -> "tuple[Model | None, Policy, Learner]":
@@ -108,9 +140,37 @@ def _right_answer(task: Task) -> str:
     return right_answer(task.rule, task.truth)
 
 
-def _open_swarm(config: NodeConfig) -> Swarm:
-    if config.swarm.kind == "none":
-        return MemoryHub().join(Author(config.name))
-    from waggledance.swarm.zenoh import open_zenoh_swarm
+def _open_swarm(config: NodeConfig, place: Place, card: Card) -> tuple[Swarm, str]:
+    """The swarm and its name."""
+    if place.identity is None:
+        return MemoryHub().join(place.author), ""
+    from waggledance.swarm.ticket import Role
+    from waggledance.swarm.zenoh import WINDOWS, open_zenoh_swarm
 
-    return open_zenoh_swarm(Author(config.name), config.swarm.name, config.swarm.connect, config.swarm.listen)
+    ticket = ticket_of(config)
+    if ticket.role is not Role.MEMBER:
+        raise UsageError(
+            f"swarm.ticket: a {ticket.role}'s ticket cannot train; ask for a member's, or use it with "
+            f"`waggle {'status' if ticket.role is Role.WATCHER else 'router'} --ticket`"
+        )
+    swarm = open_zenoh_swarm(
+        ticket,
+        place.identity,
+        card,
+        connect=config.swarm.connect,
+        listen=config.swarm.listen,
+        interface=config.swarm.interface,
+        windows=place.folder / WINDOWS,
+    )
+    return swarm, ticket.name
+
+
+def ticket_of(config: NodeConfig) -> "Ticket":
+    """The one that was given; without one this user's own swarm of that name, founded when it is first
+    wanted."""
+    from waggledance.swarm.founding import cut, kept_or_new
+    from waggledance.swarm.ticket import read_ticket
+
+    if config.swarm.ticket is not None:
+        return read_ticket(config.swarm.ticket)
+    return cut(kept_or_new(Path(config.home), config.swarm.name))

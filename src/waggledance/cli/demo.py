@@ -6,7 +6,6 @@ and the models.
 """
 
 import argparse
-import os
 import re
 import signal
 import sys
@@ -26,6 +25,7 @@ from waggledance.cli.outcome import Outcome, outcome, table
 from waggledance.cli.processes import NodeProcesses
 from waggledance.cli.space import check_space
 from waggledance.cli.training import JOURNAL, MODEL, SETTINGS
+from waggledance.cli.verb import add_verb
 from waggledance.cli.watching import Watching
 from waggledance.config import (
     EvaluateConfig,
@@ -37,8 +37,10 @@ from waggledance.config import (
     write_config,
 )
 from waggledance.errors import StorageError, UsageError
-from waggledance.seed import derive
-from waggledance.swarm.zenoh import ANY_LOOPBACK_PORT, free_loopback_endpoint
+from waggledance.swarm.endpoint import ANY_LOOPBACK_PORT, free_loopback_endpoint
+from waggledance.swarm.founding import cut, found
+from waggledance.swarm.identity import write_secret
+from waggledance.swarm.ticket import write_ticket
 from waggledance.view.picture import draw_curves
 from waggledance.view.terminal import DemoView
 
@@ -81,22 +83,19 @@ class Demo:
 
 
 def add_parser(verbs: Any) -> None:
-    parser: argparse.ArgumentParser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "demo",
-        help="see on this machine what sharing does: silo beside swarm, three minutes",
+        "see on this machine what sharing does: silo beside swarm, three minutes",
         description=DESCRIPTION,
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        example=EXAMPLE,
+        run=run,
     )
     parser.add_argument("--nodes", type=int, default=NODES, help=f"nodes in the swarm, and in silo ({NODES})")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds each node does ({ROUNDS})")
     parser.add_argument("--seed", type=int, default=SEED, help=f"of tasks and sampling ({SEED})")
     parser.add_argument("--mix", default=MIX, help=f"own/foreign groups to train on in a round ({MIX})")
     parser.add_argument("--dir", type=Path, help="where to write (default: runs/demo-DATE-TIME)")
-    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
-    known_flags = [flag for action in parser._actions for flag in action.option_strings]
-    parser.set_defaults(run=run, known_flags=known_flags)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -186,13 +185,14 @@ def _title(demo: Demo) -> str:
 def _write_settings(demo: Demo) -> dict[str, list[Path]]:
     """A folder a node with its settings, the silo's first; twins have the same name and seed."""
     meeting_point = free_loopback_endpoint()
-    name = f"demo-{os.getpid()}-{derive('demo', time.time_ns()):x}"
+    founding = found("demo")
     folders: dict[str, list[Path]] = {"silo": [], "swarm": []}
     with _writing(demo.folder):
         for place in range(demo.nodes):
             # The first listens where the others dial; from there on each finds each.
             connect, listen = ((), meeting_point) if place == 0 else ((meeting_point,), ANY_LOOPBACK_PORT)
-            swarm = SwarmConfig(kind="zenoh", name=name, connect=connect, listen=(listen,))
+            ticket = write_ticket(cut(founding))
+            swarm = SwarmConfig(kind="zenoh", ticket=ticket, connect=connect, listen=(listen,))
             sides = {
                 "silo": (MixConfig(own=demo.own + demo.foreign, foreign=0), SwarmConfig(kind="none")),
                 "swarm": (MixConfig(own=demo.own, foreign=demo.foreign), swarm),
@@ -201,7 +201,7 @@ def _write_settings(demo: Demo) -> dict[str, list[Path]]:
                 folder = demo.folder / label / f"n{place}"
                 folder.mkdir(parents=True)
                 settings = write_config(_node(demo, folder.name, mix, joined))
-                (folder / SETTINGS).write_text(settings, encoding="utf-8")
+                write_secret(folder / SETTINGS, settings.encode())
                 folders[label].append(folder)
     return folders
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from waggledance import __version__
-from waggledance.cli import demo, up
+from waggledance.cli import demo, invite, router, status, up
+from waggledance.cli.verb import flags_of
 from waggledance.errors import BUG_EXIT_CODE, INTERRUPTED_EXIT_CODE, UsageError, WaggleError, nearest
 from waggledance.view.text import plain
 
@@ -40,7 +41,7 @@ def parser() -> Parser:
     )
     top.add_argument("--version", action="version", version=f"waggle {__version__}")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=Parser)
-    for verb in (demo, up):
+    for verb in (demo, up, invite, router, status):
         verb.add_parser(verbs)
     return top
 
@@ -71,7 +72,7 @@ def _run(top: Parser, words: Sequence[str]) -> int:
             raise UsageError(f"argument {word!r} is not UTF-8; give it another name")
     options, unknown = top.parse_known_args(words)
     if unknown:
-        flags = options.known_flags
+        flags = flags_of(options.parser)
         raise UsageError(f"unknown argument {unknown[0]}; {nearest(unknown[0].split('=')[0], flags)}")
     code = int(options.run(options))
     sys.stdout.flush()  # here a closed pipe can still be taken well

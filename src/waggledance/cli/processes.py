@@ -18,11 +18,11 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
 
+from waggledance.cli.assemble import open_place
 from waggledance.cli.training import JOURNAL, SETTINGS, train
 from waggledance.config import read_config
 from waggledance.errors import NodeError, StorageError, WaggleError
 from waggledance.journal import Journal
-from waggledance.rollout import Author
 
 LOG = "log.txt"
 """What a node process says besides its journal: nothing, unless something is wrong."""
@@ -148,9 +148,10 @@ def _run_node(folder: Path, lifeline: Connection) -> None:
     os.dup2(log, sys.stdout.fileno())
     os.dup2(log, sys.stderr.fileno())
     config = read_config(folder / SETTINGS)
-    journal = Journal(Author(config.name), time.time, folder / JOURNAL)
+    place = open_place(config, folder)
+    journal = Journal(place.author, time.time, folder / JOURNAL)
     try:
-        train(config, folder, journal, stop.is_set)
+        train(config, place, journal, stop.is_set)
     except WaggleError as error:
         # Not print: what a full disk does not take would be tried again on the way out, and fail there.
         with contextlib.suppress(OSError):

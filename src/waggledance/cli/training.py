@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from waggledance import __version__
-from waggledance.cli.assemble import Assembled, assemble
+from waggledance.cli.assemble import Assembled, Place, assemble
+from waggledance.cli.snapshot import Snapshots
 from waggledance.config import NodeConfig
 from waggledance.errors import WaggleError
 from waggledance.evaluate import evaluate
@@ -19,13 +20,14 @@ JOURNAL, MODEL, SETTINGS = "journal.jsonl", "model", "settings.toml"
 """What a run's folder holds."""
 
 
-def train(config: NodeConfig, folder: Path, journal: Journal, stopping: Callable[[], bool]) -> None:
+def train(config: NodeConfig, place: Place, journal: Journal, stopping: Callable[[], bool]) -> None:
     """Does the rounds until they are done or `stopping` says so; in both cases the model is saved."""
     try:
-        parts = assemble(config, journal)
+        parts = assemble(config, place, journal)
         try:
-            _do_rounds(config, parts, journal, stopping)
-            _save(parts, folder, journal)
+            snapshots = Snapshots(place.folder, parts.swarm_name, parts.swarm)
+            _do_rounds(config, parts, journal, snapshots, stopping)
+            _save(parts, place.folder, journal)
             done = parts.node.round_number >= config.rounds
             journal.tell(Finished("rounds done" if done else "stopped"))
         finally:
@@ -35,12 +37,20 @@ def train(config: NodeConfig, folder: Path, journal: Journal, stopping: Callable
         raise
 
 
-def _do_rounds(config: NodeConfig, parts: Assembled, journal: Journal, stopping: Callable[[], bool]) -> None:
+def _do_rounds(
+    config: NodeConfig,
+    parts: Assembled,
+    journal: Journal,
+    snapshots: Snapshots,
+    stopping: Callable[[], bool],
+) -> None:
     journal.tell(_started(config, parts))
+    snapshots.write()
     if not stopping():
         _measure(config, parts, journal)
     while parts.node.round_number < config.rounds and not stopping():
         parts.node.round()
+        snapshots.write()
         every = config.evaluate.every_rounds
         if every and parts.node.round_number % every == 0 and parts.node.round_number < config.rounds:
             _measure(config, parts, journal)

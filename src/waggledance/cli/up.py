@@ -12,16 +12,20 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from waggledance.cli.assemble import Place, open_place
 from waggledance.cli.training import JOURNAL, SETTINGS, train
+from waggledance.cli.verb import add_verb
 from waggledance.cli.watching import Watching
 from waggledance.config import NodeConfig, keys, read_config, write_config
 from waggledance.errors import StorageError, UsageError
 from waggledance.journal import Journal
-from waggledance.rollout import Author
+from waggledance.swarm.identity import KEY, SESSION, write_secret
 from waggledance.view.state import NodeState
 from waggledance.view.terminal import DemoView
 
 SHOW_EVERY_S = 0.5
+WRITTEN = (JOURNAL, SETTINGS, KEY, SESSION)
+"""What a run has written before it starts."""
 
 EXAMPLE = """example:
   waggle up node.toml --rounds 200 --learner.learning_rate 2e-4
@@ -29,25 +33,23 @@ EXAMPLE = """example:
 
 
 def add_parser(verbs: Any) -> None:
-    parser: argparse.ArgumentParser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "up",
-        help="one node: trains, shares, saves its model",
+        "one node: trains, shares, saves its model",
         description="One node. Settings come from the TOML file, then WAGGLE_… variables, then flags.",
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        example=EXAMPLE,
+        run=run,
     )
     parser.add_argument("toml", nargs="?", type=Path, metavar="node.toml")
     parser.add_argument("--dir", type=Path, help="the run's folder (default: runs/NAME)")
-    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    parser.add_argument("--ticket", dest="swarm.ticket", metavar="T", help="the same as --swarm.ticket")
     for key in keys():
         default = ",".join(key.default) if key.is_list else key.default
         shown = "" if default in (None, "") else f" (default: {default})"
         parser.add_argument(
             f"--{key.dotted}", dest=key.dotted, metavar="V", help=key.description.replace("%", "%%") + shown
         )
-    known_flags = [flag for action in parser._actions for flag in action.option_strings]
-    parser.set_defaults(run=run, known_flags=known_flags)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -64,12 +66,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(config: NodeConfig, folder: Path, stop: threading.Event) -> NodeState:
-    before = {path for path in (folder, folder / SETTINGS) if os.path.lexists(path)}
-    journal = _open_folder(folder, config)
+    before = {path for path in (folder, *(folder / name for name in WRITTEN)) if os.path.lexists(path)}
+    place = _open_folder(folder, config)
+    journal = Journal(place.author, time.time, folder / JOURNAL)
     watching = Watching({"node": [folder / JOURNAL]})
     try:
         with _shown(watching):
-            train(config, folder, journal, stop.is_set)
+            train(config, place, journal, stop.is_set)
     finally:
         journal.close()
         watching.read()
@@ -80,15 +83,17 @@ def _run(config: NodeConfig, folder: Path, stop: threading.Event) -> NodeState:
     return state
 
 
-def _open_folder(folder: Path, config: NodeConfig) -> Journal:
+def _open_folder(folder: Path, config: NodeConfig) -> Place:
     try:
         if (folder / JOURNAL).exists():
             raise UsageError(f"{folder} holds a run already; name another folder with --dir")
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / SETTINGS).write_text(write_config(config), encoding="utf-8")
-        return Journal(Author(config.name), time.time, folder / JOURNAL)
+        write_secret(folder / SETTINGS, write_config(config).encode())  # a ticket is a secret
+        place = open_place(config, folder)
+        (folder / JOURNAL).touch()
     except OSError as error:
         raise StorageError(f"cannot write to {folder}: {error.strerror}; name another with --dir") from error
+    return place
 
 
 def _started(watching: Watching) -> bool:
@@ -98,9 +103,9 @@ def _started(watching: Watching) -> bool:
 def _forget(folder: Path, before: set[Path]) -> None:
     """A run that could not start leaves only what was there: the next one may have its folder."""
     with suppress(OSError):
-        (folder / JOURNAL).unlink()
-        if folder / SETTINGS not in before:
-            (folder / SETTINGS).unlink()
+        for path in (folder / name for name in WRITTEN):
+            if path not in before:
+                path.unlink(missing_ok=True)
         if folder not in before:
             folder.rmdir()
 

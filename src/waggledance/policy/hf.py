@@ -61,7 +61,9 @@ class HFPolicy:
         running = torch.arange(rows, device=model.device)
         ends = torch.tensor(model.end_ids, device=model.device)
         for step in range(self.max_tokens):
-            tokens, scores = self._choose(logits, generator)
+            # A number for every row, ended or not: what one row draws hangs on no other.
+            chances = torch.rand(rows, generator=generator, device=model.device)
+            tokens, scores = self._choose(logits, chances[running])
             drawn[running, step], logprobs[running, step] = tokens, scores
             goes_on = ~torch.isin(tokens, ends)
             lengths[running[~goes_on]] = step + 1
@@ -86,11 +88,11 @@ class HFPolicy:
         )
         return out.logits[:, -1].float()
 
-    def _choose(self, logits: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def _choose(self, logits: Tensor, chances: Tensor) -> tuple[Tensor, Tensor]:
         """One token a row and its log-probability under the distribution that it was drawn from."""
         greedy = self.temperature == 0
         logprobs = torch.log_softmax(logits if greedy else logits / self.temperature, -1)
-        tokens = logprobs.argmax(-1) if greedy else _drawn_from(logprobs.exp(), generator)
+        tokens = logprobs.argmax(-1) if greedy else _drawn_from(logprobs.exp(), chances)
         return tokens, logprobs.gather(-1, tokens[:, None])[:, 0]
 
     def _rollouts(
@@ -113,15 +115,13 @@ class HFPolicy:
         return rollouts
 
 
-def _drawn_from(probabilities: Tensor, generator: torch.Generator) -> Tensor:
-    """One token a row. Torch's own multinomial races exponentials: a random number a token of the vocabulary,
-    where one a row will do."""
+def _drawn_from(probabilities: Tensor, chances: Tensor) -> Tensor:
+    """One token a row by one random number a row; torch's multinomial takes one a token of the vocabulary."""
     sums = probabilities.cumsum(-1)
     total = sums[:, -1:]
-    at = torch.rand(len(sums), 1, generator=generator, device=sums.device) * total
     below = torch.nextafter(total, torch.zeros_like(total))  # a product may round up to the total itself
     # Where sums are flat the chance is zero: right=True steps over tokens that cannot be drawn.
-    return torch.searchsorted(sums, torch.minimum(at, below), right=True)[:, 0]
+    return torch.searchsorted(sums, torch.minimum(chances[:, None] * total, below), right=True)[:, 0]
 
 
 def _left_padded(prompts: list[list[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,8 @@
 """The mailbox: what others sent, kept until the node's round has time for it.
 
-Whoever receives (Zenoh's threads, the fake) only puts raw bytes in; decoding happens in drain(), on the
-node's own thread. Full, it lets the oldest letters go. It knows the wire and nothing of the network.
+Whoever receives (Zenoh's threads, the fake) only puts raw bytes in; opening and decoding happen in drain(),
+on the node's own thread. Full, it lets the oldest letters go. It knows seal and wire and nothing of the
+network.
 """
 
 import threading
@@ -10,15 +11,19 @@ from typing import NamedTuple
 
 from waggledance.rollout import Author, Group
 from waggledance.seams import Traffic
+from waggledance.swarm.key import author_in
+from waggledance.swarm.seal import Seal
 from waggledance.swarm.wire import MESSAGE_LIMIT_BYTES, Reason, Refusal, decode
 
 LIMIT_LETTERS = 1024
 LIMIT_BYTES = 16 * 1024 * 1024
+LIMIT_BLAMED = 1024
+"""Authors whose refusals are counted apart; those of more are nobody's."""
 
 
 class Letter(NamedTuple):
-    author: Author
-    """Whom the key it was put on belongs to: the message itself may claim another."""
+    key: str
+    """The key it was put on: its author, unless the message proves otherwise."""
     message: bytes
 
 
@@ -30,7 +35,8 @@ class Tally:
         self._sent_groups = self._sent_bytes = 0
         self._received_groups = self._received_bytes = 0
         self._dropped = 0
-        self._refused: Counter[str] = Counter()
+        self._refused: Counter[tuple[Author | None, str]] = Counter()
+        self._blamed: set[Author] = set()
 
     def sent(self, length: int) -> None:
         with self._lock:
@@ -46,11 +52,17 @@ class Tally:
         with self._lock:
             self._dropped += letters
 
-    def refused(self, reason: Reason) -> None:
+    def refused(self, refusal: Refusal) -> None:
         with self._lock:
-            self._refused[reason.value] += 1
+            author = refusal.author
+            if author is not None and author not in self._blamed:
+                if len(self._blamed) < LIMIT_BLAMED:
+                    self._blamed.add(author)
+                else:
+                    author = None
+            self._refused[author, str(refusal)] += 1
 
-    def traffic(self) -> Traffic:
+    def traffic(self, listening: float = 1.0) -> Traffic:
         with self._lock:
             return Traffic(
                 sent_groups=self._sent_groups,
@@ -59,6 +71,7 @@ class Tally:
                 received_bytes=self._received_bytes,
                 dropped=self._dropped,
                 refused=dict(self._refused),
+                listening=listening,
             )
 
 
@@ -73,12 +86,15 @@ class Ring:
         self._lock = threading.Lock()
         self._letters: deque[Letter] = deque()
         self._bytes = 0
+        self.arrived = 0
+        """How many were ever put in."""
 
     def put(self, letter: Letter) -> int:
         """Adds a letter and says how many older ones had to go for it."""
         gone = 0
         with self._lock:
             self._letters.append(letter)
+            self.arrived += 1
             self._bytes += len(letter.message)
             while len(self._letters) > self._limit_letters or self._bytes > self._limit_bytes:
                 self._bytes -= len(self._letters.popleft().message)
@@ -105,27 +121,39 @@ class Ring:
 class Mailbox:
     """A node's incoming letters, and the groups in them."""
 
-    def __init__(self, owner: Author, ring: Ring, tally: Tally) -> None:
+    def __init__(self, owner: Author, seal: Seal, ring: Ring, tally: Tally) -> None:
         self._owner = owner
+        self._seal = seal
         self._ring = ring
         self._tally = tally
 
     def put(self, letter: Letter) -> None:
-        # The size is looked at here, not at decoding: a letter that will be refused must not push others out.
+        # The size is looked at here, not at opening: a letter that will be refused must not push others out.
         if len(letter.message) > MESSAGE_LIMIT_BYTES:
-            self._tally.refused(Reason.OVERSIZE)
-        elif letter.author == self._owner:
-            self._tally.refused(Reason.OWN)
+            self._tally.refused(Refusal(Reason.OVERSIZE))
+        elif author_in(letter.key) == self._owner:
+            self._tally.refused(Refusal(Reason.OWN))
         else:
             self._tally.dropped(self._ring.put(letter))
+
+    @property
+    def arrived(self) -> int:
+        return self._ring.arrived
 
     def drain(self) -> list[Group]:
         groups: list[Group] = []
         for letter in self._ring.take_all():
             try:
-                groups.append(decode(letter.message, letter.author))
+                groups.append(self._read(letter))
             except Refusal as refusal:
-                self._tally.refused(refusal.reason)
+                self._tally.refused(refusal)
             else:
                 self._tally.received(len(letter.message))
         return groups
+
+    def _read(self, letter: Letter) -> Group:
+        author, body = self._seal.open(letter.key, letter.message)
+        try:
+            return decode(body, author)
+        except Refusal as refusal:  # what is inside is its author's doing: the signature held
+            raise Refusal(refusal.reason, author, refusal.detail) from None

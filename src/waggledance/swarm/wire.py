@@ -1,22 +1,32 @@
-"""The wire: a group as bytes and back, and every limit it must keep.
+"""The wire: groups and cards as bytes and back, and every limit they must keep.
 
-A message is one msgpack array, the version first. It carries what an author tried and nothing that a receiver
-must find out by itself: no question, no truth, no reward, no code, no token ids. Equal groups make equal
-bytes. Encoding and decoding hold a group to the same limits; what breaks one is a `Refusal` with its reason.
+A body is one msgpack array that begins with the version, major and minor. A group carries what an author
+tried and nothing that a receiver must find out by itself: no question, no truth, no reward, no code, no
+token ids. Who wrote it stands in the envelope (`seal`). Equal groups make equal bytes; encoding and
+decoding hold them to the same limits; what breaks one is a `Refusal` with its reason.
+
+A new minor version adds fields at the end: older nodes pass over them, newer ones know what to take where
+they are missing. Another major version is refused.
 """
 
 import re
 from enum import StrEnum
+from typing import Annotated, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from waggledance.rollout import Author, Group, Rollout
+from waggledance.seams import Card
 from waggledance.task import Digest, SourceName
 
-VERSION = 1
+MAJOR, MINOR = 1, 0
 MESSAGE_LIMIT_BYTES = 256 * 1024
+BODY_LIMIT_BYTES = MESSAGE_LIMIT_BYTES - 512
+"""What is left when it is signed and sealed."""
 ROLLOUTS_LIMIT = 64
 TEXT_LIMIT_CHARACTERS = 64 * 1024
+SOURCES_LIMIT = 256
 COUNT_LIMIT = 2**63
 """Indices, rounds and token counts lie below it: a signed 64-bit integer holds them."""
 LOGPROB_FLOOR = -1e4
@@ -24,7 +34,11 @@ LOGPROB_TOLERANCE = 1e-3
 """A mean log-probability is never above zero but by rounding in the author's arithmetic."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_AUTHOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
+_MODEL_LIMIT_CHARACTERS = 200
+_EMPTY_ARRAY = 0x90
+"""How msgpack begins an array without fields; up to fifteen are added to it."""
 
 
 class Reason(StrEnum):
@@ -34,16 +48,25 @@ class Reason(StrEnum):
     MALFORMED = "malformed"
     VERSION = "version"
     BOUNDS = "bounds"
+    SEAL = "seal"
+    """Not sealed with this swarm's key: an outsider's, or a message moved or changed on its way."""
     FORGED = "forged"
-    """Its author is not the one whose key it was put on."""
+    """Not signed by the one whose key it was put on."""
+    GRANT = "grant"
+    """Its author holds no grant of this swarm's founder to speak."""
+    EXPIRED = "expired"
+    REPLAY = "replay"
     OWN = "own"
     """Somebody else speaks in this node's name, or a second node carries it."""
 
 
 class Refusal(Exception):  # noqa: N818 - an everyday answer to a hostile message, not an error
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(reason.value)
+    def __init__(self, reason: Reason, author: Author | None = None, detail: str = "") -> None:
+        super().__init__(f"{reason.value} {detail}".rstrip())
         self.reason = reason
+        self.detail = detail
+        self.author = author
+        """Who is to blame: None unless the message's signature says so."""
 
 
 class _Rollout(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -53,9 +76,9 @@ class _Rollout(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     mean_logprob: float
 
 
-class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    version: int
-    author: Author
+class _Group(msgspec.Struct, frozen=True, array_like=True):
+    major: int
+    minor: int
     round: int
     source: SourceName
     digest: Digest
@@ -63,60 +86,119 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     rollouts: tuple[_Rollout, ...]
 
 
+class _Card(msgspec.Struct, frozen=True, array_like=True):
+    major: int
+    minor: int
+    model: Annotated[str, Meta(max_length=_MODEL_LIMIT_CHARACTERS)]
+    weights: Annotated[int, Meta(ge=0)]
+    version: Annotated[str, Meta(max_length=32)]
+    sources: Annotated[tuple[tuple[SourceName, Digest], ...], Meta(max_length=SOURCES_LIMIT)]
+    round: Annotated[int, Meta(ge=0)]
+    rounds_per_minute: Annotated[float, Meta(ge=0, le=1e6)]
+    leaving: bool
+
+
 class _Opening(msgspec.Struct, frozen=True, array_like=True):
     """What every version begins with."""
 
-    version: int
+    major: int
 
+
+Body = TypeVar("Body", _Group, _Card)
 
 _encoder = msgspec.msgpack.Encoder()
 _openings = msgspec.msgpack.Decoder(_Opening)
-_messages = msgspec.msgpack.Decoder(_Message)
+_groups = msgspec.msgpack.Decoder(_Group)
+_cards = msgspec.msgpack.Decoder(_Card)
 
 
 def is_name(text: str) -> bool:
-    """Whether an author or a swarm may be called so: it becomes a chunk of a key and is shown on screens."""
+    """Whether a node or a swarm may be called so: it becomes a chunk of a key and is shown on screens."""
     return _NAME.fullmatch(text) is not None
+
+
+def is_author(text: str) -> bool:
+    return _AUTHOR.fullmatch(text) is not None
 
 
 def encode(group: Group) -> bytes:
     if not _in_bounds(group):
         raise Refusal(Reason.BOUNDS)
     rollouts = tuple(_Rollout(r.text, r.finished, r.tokens, r.mean_logprob) for r in group.rollouts)
-    try:
-        message = _encoder.encode(
-            _Message(VERSION, group.author, group.round, group.source, group.digest, group.index, rollouts)
+    return _encoded(_Group(MAJOR, MINOR, group.round, group.source, group.digest, group.index, rollouts))
+
+
+def decode(body: bytes, author: Author) -> Group:
+    """The group in a body that `author` wrote."""
+    said = _decoded(body, _groups)
+    rollouts = tuple(Rollout(r.text, r.finished, r.tokens, r.mean_logprob) for r in said.rollouts)
+    group = Group(author, said.round, said.source, said.digest, said.index, rollouts)
+    if not _in_bounds(group):
+        raise Refusal(Reason.BOUNDS)
+    return group
+
+
+def encode_card(card: Card) -> bytes:
+    sources = tuple(sorted(card.sources.items())[:SOURCES_LIMIT])
+    return _encoded(
+        _Card(
+            MAJOR,
+            MINOR,
+            card.model[:_MODEL_LIMIT_CHARACTERS],
+            card.weights,
+            card.version,
+            sources,
+            card.round,
+            card.rounds_per_minute,
+            card.leaving,
         )
-    except UnicodeEncodeError:  # half a surrogate pair: a str, but no text
+    )
+
+
+def decode_card(body: bytes) -> Card:
+    said = _decoded(body, _cards)
+    if not all(_SOURCE.fullmatch(word) for pair in said.sources for word in pair):
+        raise Refusal(Reason.BOUNDS)
+    return Card(
+        model=said.model,
+        weights=said.weights,
+        version=said.version,
+        sources=dict(said.sources),
+        round=said.round,
+        rounds_per_minute=said.rounds_per_minute,
+        leaving=said.leaving,
+    )
+
+
+def _encoded(body: _Group | _Card) -> bytes:
+    try:
+        message = _encoder.encode(body)
+    except (UnicodeEncodeError, OverflowError):  # half a surrogate pair is a str, but no text
         raise Refusal(Reason.MALFORMED) from None
-    if len(message) > MESSAGE_LIMIT_BYTES:
+    if len(message) > BODY_LIMIT_BYTES:
         raise Refusal(Reason.OVERSIZE)
     return message
 
 
-def decode(message: bytes, author: Author) -> Group:
-    """The group in a message that was put on `author`'s key."""
-    if len(message) > MESSAGE_LIMIT_BYTES:
+def _decoded(body: bytes, decoder: "msgspec.msgpack.Decoder[Body]") -> Body:
+    if len(body) > BODY_LIMIT_BYTES:
         raise Refusal(Reason.OVERSIZE)
     try:
-        version = _openings.decode(message).version
-        body = _messages.decode(message) if version == VERSION else None
+        major = _openings.decode(body).major
+        said = decoder.decode(body) if major == MAJOR else None
     except Exception:  # noqa: BLE001 - hostile bytes end here, whatever they do to the decoder
         raise Refusal(Reason.MALFORMED) from None
-    if body is None:
-        raise Refusal(Reason.VERSION)
-    rollouts = tuple(Rollout(r.text, r.finished, r.tokens, r.mean_logprob) for r in body.rollouts)
-    group = Group(body.author, body.round, body.source, body.digest, body.index, rollouts)
-    if not _in_bounds(group):
-        raise Refusal(Reason.BOUNDS)
-    if group.author != author:
-        raise Refusal(Reason.FORGED)
-    return group
+    if said is None:
+        raise Refusal(Reason.VERSION, detail=str(major))
+    # Fields that this version does not know are for newer ones to add.
+    if said.minor <= MINOR and body[0] - _EMPTY_ARRAY > len(said.__struct_fields__):
+        raise Refusal(Reason.MALFORMED)
+    return said
 
 
 def _in_bounds(group: Group) -> bool:
     return (
-        is_name(group.author)
+        is_author(group.author)
         and 0 <= group.round < COUNT_LIMIT
         and _SOURCE.fullmatch(group.source) is not None
         and _SOURCE.fullmatch(group.digest) is not None

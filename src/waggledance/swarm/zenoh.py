@@ -1,137 +1,186 @@
 """The swarm over Zenoh: the only file that knows it.
 
-Peers link up directly, each with each; peers do not relay. Groups go out on
-`waggle/1/<swarm>/groups/<author>`, presence is a liveliness token on
-`waggle/1/<swarm>/here/<author>/<session>`. Zenoh's threads only append to a bounded mailbox, and a courier
-thread does the sending: nothing here waits for the network but opening and closing.
+Zenoh's threads only append to bounded queues, and one thread of ours, the courier, does whatever may wait:
+it opens the session where a router must be found first, sends, turns the ear, shows the node's card.
+Nothing here waits for the network but the first moment of opening and the last of closing.
 """
 
 import atexit
 import contextlib
-import hashlib
 import json
 import re
-import socket
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import zenoh
 
 from waggledance.errors import SwarmError, UsageError
+from waggledance.events import Met, Parted
 from waggledance.rollout import Author, Group
-from waggledance.seams import Swarm, Traffic
+from waggledance.seams import Card, Peer, Traffic
+from waggledance.swarm.ear import Ear, Tuner, address_of, ear_of, width_for
+from waggledance.swarm.endpoint import check_endpoint
+from waggledance.swarm.identity import Identity
+from waggledance.swarm.key import (
+    CARDS,
+    EYES,
+    GROUPS,
+    HERE,
+    author_in,
+    key_of,
+    kind_in,
+    listening,
+    session_in,
+    token_of,
+    tokens_of,
+)
+from waggledance.swarm.links import node_config
 from waggledance.swarm.mailbox import Letter, Mailbox, Ring, Tally
-from waggledance.swarm.wire import MESSAGE_LIMIT_BYTES, VERSION, Refusal, encode, is_name
+from waggledance.swarm.presence import Presence, leaving
+from waggledance.swarm.seal import SwarmSeal
+from waggledance.swarm.ticket import Role, Ticket
+from waggledance.swarm.window import Windows
+from waggledance.swarm.wire import MESSAGE_LIMIT_BYTES, Refusal, decode_card, encode, encode_card
 
-LOOPBACK = "127.0.0.1"
-ANY_LOOPBACK_PORT = f"tcp/{LOOPBACK}:0"
-OPEN_TIMEOUT_MS = 5_000
-FIRST_PEER_WAIT_MS = 500
-"""Opening returns with the first peer, or alone after so long; looking for others goes on behind it."""
-REDIAL_MS = (250, 4_000)
-"""How soon an endpoint that does not answer is dialled again, first and at most."""
-STUCK_PEER_WAIT_US = 100_000
-"""How long the courier waits for a peer that stopped reading. Then that peer misses messages, at no further
-cost to anyone, until it reads again."""
-ZENOH_MESSAGE_LIMIT_BYTES = 4 * MESSAGE_LIMIT_BYTES
-"""Zenoh drops larger ones before they are whole in memory. Above our own limit, so that ours is the one that
-counts a refusal."""
+WINDOWS = "heard"
+"""The replay windows' file in a run's folder."""
 FAREWELL_S = 1.0
 """How long closing waits for what is still to be sent, and again for the goodbye."""
-PRESENT_LIMIT = 4096
-
-
-def free_loopback_endpoint() -> str:
-    """An endpoint to listen on that others can be told beforehand: Zenoh does not say which port 0 became.
-
-    The port is free now and, as the system hands ports out in turn, most likely when it is used.
-    """
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return f"tcp/{LOOPBACK}:{probe.getsockname()[1]}"
+REOPEN_S = 1.0
+"""How soon a client that found no router tries again."""
+CARD_EVERY_S = 30.0
+CARD_PAUSE_S = 1.0
+"""Newcomers are shown the card at once, but not each by itself."""
+SMALL_SWARM = 64
+"""In a larger one newcomers wait for the card that comes anyway: else each would make everyone speak."""
+LIMIT_CARDS = 256
+HEAR_TOKENS_S = 0.1
+"""How long the tokens of those who are here may take, before the ear is opened as wide as their number
+allows."""
+FIRST_NEIGHBOURS = 32
+"""In a larger swarm a newcomer begins with an ear that hears about so many, and tunes it from there."""
 
 
 def open_zenoh_swarm(
-    author: Author,
-    swarm_name: str,
-    connect: Sequence[str] = (),
-    listen: Sequence[str] = (ANY_LOOPBACK_PORT,),
+    ticket: Ticket,
+    identity: Identity,
+    card: Card,
     *,
-    interface: str = LOOPBACK,
+    connect: Sequence[str] = (),
+    listen: Sequence[str] = (),
+    interface: str | None = None,
+    windows: Path | None = None,
     inbox: Ring | None = None,
     outbox: Ring | None = None,
-) -> Swarm:
-    """Joins a swarm, through `connect` where it is given and else by multicast on one interface.
+    clock: Callable[[], float] = time.time,
+) -> "ZenohSwarm":
+    """Joins a swarm: through `connect` where it is given, else the ticket's routers, else by multicast on one
+    interface (None: what the ticket says). An endpoint that does not answer is no error: the node goes on
+    alone and dials it again."""
+    if ticket.role is Role.ROUTER:
+        raise UsageError("this is a router's ticket: it cannot read the swarm; use it with `waggle router`")
+    if ticket.expires and clock() > ticket.expires:
+        raise UsageError("this ticket has expired; ask for a new one")
+    for endpoint in (*connect, *listen):
+        check_endpoint(endpoint)
+    config = node_config(ticket, connect, listen, interface)
+    # Peers need nobody to begin; a client needs a router, and whether one answers is not waited for.
+    session = open_session(config) if config["mode"] == "peer" else None
+    return ZenohSwarm(
+        _Line(config, session, outbox or Ring()),
+        ticket,
+        identity,
+        card,
+        windows=Windows(windows),
+        inbox=inbox or Ring(),
+        clock=clock,
+    )
 
-    An endpoint in `connect` that does not answer is no error: the node goes on alone and dials it again.
-    """
-    for what, name in (("node", author), ("swarm", swarm_name)):
-        if not is_name(name):
-            raise UsageError(f"{name!r} cannot name a {what}: use letters, digits and ._- (64 at most)")
+
+def open_session(config: Mapping[str, Any]) -> zenoh.Session:
     try:
-        session = zenoh.open(_config(swarm_name, connect, listen, interface))
+        return zenoh.open(zenoh.Config.from_json5(json.dumps(config)))
     except zenoh.ZError as error:
-        raise SwarmError(_why_not_opened(swarm_name, connect, listen, error)) from error
-    return ZenohSwarm(session, author, swarm_name, inbox or Ring(), outbox or Ring())
+        raise SwarmError(_why_not_opened(config, error)) from error
 
 
 class ZenohSwarm:
     """One node's end of a swarm; `open_zenoh_swarm` makes it."""
 
     def __init__(
-        self, session: zenoh.Session, author: Author, swarm_name: str, inbox: Ring, outbox: Ring
+        self,
+        line: "_Line",
+        ticket: Ticket,
+        identity: Identity,
+        card: Card,
+        *,
+        windows: Windows,
+        inbox: Ring,
+        clock: Callable[[], float],
     ) -> None:
-        prefix = f"waggle/{VERSION}/{swarm_name}"
-        self._author = author
-        self._session = session
+        self._author = identity.author
+        self._swarm = ticket.swarm
+        self._can_speak = ticket.role is Role.MEMBER
+        self._identity = identity
+        self._card = card
+        self._windows = windows
+        self._seal = SwarmSeal(ticket, identity, windows, clock)
         self._tally = Tally()
-        self._mailbox = Mailbox(author, inbox, self._tally)
-        self._presence = _Presence(author)
+        self._mailbox = Mailbox(self._author, self._seal, inbox, self._tally)
+        self._cards = Ring(LIMIT_CARDS)
+        self._presence = Presence(self._author, clock)
+        self._tuner = Tuner(ear_of(self._author))
+        self._pace = Pace(clock)
         self._closing = threading.Lock()
         self._closed = False
-        remote = zenoh.Locality.REMOTE
-        liveliness = session.liveliness()
-        # Kept, because Zenoh undeclares what is collected.
-        self._declared = (
-            session.declare_subscriber(f"{prefix}/groups/*", _direct(self._receive), allowed_origin=remote),
-            liveliness.declare_subscriber(f"{prefix}/here/*/*", _direct(self._presence.note), history=True),
-            liveliness.declare_token(f"{prefix}/here/{author}/{session.zid()}"),
-        )
-        self._courier = _Courier(
-            session.declare_publisher(
-                f"{prefix}/groups/{author}",
-                congestion_control=zenoh.CongestionControl.DROP,
-                allowed_destination=remote,
-            ),
-            outbox,
-            self._tally,
-        )
+        self._line = line
         # A process must end even if nobody closes: an open session can keep it for good.
         atexit.register(self.close)
-
-    def _receive(self, sample: zenoh.Sample) -> None:
-        author = Author(str(sample.key_expr).rpartition("/")[2])
-        self._mailbox.put(Letter(author, sample.payload.to_bytes()))
+        line.start(self)
 
     def publish(self, group: Group) -> None:
         assert group.author == self._author, "a node publishes its own groups only"
-        if self._closed:
+        if self._closed or not self._can_speak:
             return
+        self._pace.note(group.round)
         try:
-            message = encode(group)
+            letter = self._letter(GROUPS, encode(group))
         except Refusal as refusal:
-            self._tally.refused(refusal.reason)
+            self._tally.refused(refusal)
             return
-        self._courier.send(Letter(self._author, message))
+        self._tally.dropped(self._line.send(letter))
 
-    def drain(self) -> list[Group]:
-        return self._mailbox.drain()
+    def drain(self, wanted: float) -> list[Group]:
+        self._take_cards()
+        self._line.listen_to(self._kept_keys(self._tuner.turn(self._mailbox.arrived, wanted)))
+        groups = self._mailbox.drain()
+        self._windows.save()
+        return groups
 
-    def peers(self) -> frozenset[Author]:
-        return frozenset() if self._closed else self._presence.peers()
+    def peers(self) -> Mapping[Author, Peer]:
+        self._take_cards()
+        return {} if self._closed else self._presence.peers()
+
+    def news(self) -> list[Met | Parted]:
+        self._take_cards()
+        return self._presence.news()
 
     def traffic(self) -> Traffic:
-        return self._tally.traffic()
+        return self._tally.traffic(self._tuner.ear.share)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why there is no link at all, where a client finds no router."""
+        return self._line.trouble
+
+    @property
+    def listens(self) -> bool:
+        """Whether its ear is open: it opens a moment after the session does."""
+        return self._line.listens
 
     def close(self) -> None:
         # Taken once and kept: a signal that arrives during close() may call it again on the same thread.
@@ -139,70 +188,232 @@ class ZenohSwarm:
             return
         self._closed = True
         atexit.unregister(self.close)
-        self._courier.close()
-        # Beside a peer that does not read, Zenoh takes 12 s to give up on saying goodbye.
-        goodbye = threading.Thread(target=self._say_goodbye, name="goodbye", daemon=True)
-        goodbye.start()
-        goodbye.join(FAREWELL_S)
+        left = self._line.close(self._card_letter(leaving(self._card)))
+        self._tally.dropped(left)
 
-    def _say_goodbye(self) -> None:
-        with contextlib.suppress(zenoh.ZError):
-            self._session.close()  # pyright: ignore[reportUnknownMemberType] - Zenoh's stubs leave it out
+    def _letter(self, kind: str, body: bytes) -> Letter:
+        sequence = self._identity.next_sequence()
+        key = key_of(self._swarm, kind, address_of(self._author, sequence), self._author)
+        return Letter(key, self._seal.close(key, sequence, body))
+
+    def _card_letter(self, card: Card) -> Letter | None:
+        if not self._can_speak:
+            return None
+        pace = self._pace
+        return self._letter(
+            CARDS, encode_card(replace(card, round=pace.round, rounds_per_minute=pace.per_minute))
+        )
+
+    def _kept_keys(self, ear: Ear) -> tuple[str, ...]:
+        """Groups and cards come by the same ear."""
+        return tuple(key for kind in (GROUPS, CARDS) for key in listening(self._swarm, kind, ear.prefixes()))
+
+    def _take_cards(self) -> None:
+        for letter in self._cards.take_all():
+            try:
+                author, body = self._seal.open(letter.key, letter.message)
+                self._presence.told(author, decode_card(body))
+            except Refusal as refusal:
+                self._tally.refused(refusal)
+
+    # What the line calls: `take` and `see` on Zenoh's threads, the others on its own.
+
+    def take(self, letter: Letter) -> None:
+        if kind_in(letter.key) != CARDS:
+            self._mailbox.put(letter)
+        elif len(letter.message) <= MESSAGE_LIMIT_BYTES and author_in(letter.key) != self._author:
+            self._cards.put(letter)
+
+    def see(self, token: str, *, is_here: bool) -> None:
+        named = session_in(token)
+        if named is None:
+            return
+        if kind_in(token) == EYES:
+            self._presence.asked()
+        else:
+            (self._presence.came if is_here else self._presence.went)(*named)
+
+    def token(self, session: str) -> str:
+        """What shows that this node is here, or that somebody looks."""
+        return token_of(self._swarm, HERE if self._can_speak else EYES, self._author, session)
+
+    def tokens(self) -> tuple[str, ...]:
+        return tuple(tokens_of(self._swarm, kind) for kind in (HERE, EYES))
+
+    def first_keys(self) -> tuple[str, ...]:
+        crowd = max(FIRST_NEIGHBOURS, len(self._presence.peers()))
+        self._tuner.ear = ear_of(self._author, width_for(FIRST_NEIGHBOURS / crowd))
+        return self._kept_keys(self._tuner.ear)
+
+    def card_for(self, newcomers_shown: int) -> tuple[Letter | None, int]:
+        """The card as a letter where somebody waits for it, and how many newcomers have been shown it
+        then."""
+        newcomers = self._presence.newcomers
+        waits = newcomers > newcomers_shown and len(self._presence.peers()) <= SMALL_SWARM
+        return (self._card_letter(self._card) if waits else None), newcomers
+
+    def card_again(self) -> Letter | None:
+        return self._card_letter(self._card)
+
+    def sent(self, letter: Letter) -> None:
+        if kind_in(letter.key) == GROUPS:
+            self._tally.sent(len(letter.message))
 
 
-class _Presence:
-    """Who is here, told by Zenoh's threads. A node that restarts is here twice until its old session ends."""
+class _Line:
+    """The link to the others, and the courier: the thread that does what the node's round must not wait for.
 
-    def __init__(self, author: Author) -> None:
-        self._author = author
-        self._lock = threading.Lock()
-        self._sessions: set[tuple[Author, str]] = set()
+    It opens the session where it has none yet, declares, sends, and shows the card.
+    """
 
-    def note(self, sample: zenoh.Sample) -> None:
-        name, session = str(sample.key_expr).split("/")[-2:]
-        with self._lock:
-            if sample.kind == zenoh.SampleKind.DELETE:
-                self._sessions.discard((Author(name), session))
-            elif name != self._author and is_name(name) and len(self._sessions) < PRESENT_LIMIT:
-                self._sessions.add((Author(name), session))
-
-    def peers(self) -> frozenset[Author]:
-        with self._lock:
-            return frozenset(name for name, _ in self._sessions)
-
-
-class _Courier:
-    """The thread that sends. A put waits for peers that do not read; the node's round must not."""
-
-    def __init__(self, publisher: zenoh.Publisher, outbox: Ring, tally: Tally) -> None:
-        self._publisher = publisher
+    def __init__(self, config: Mapping[str, Any], session: zenoh.Session | None, outbox: Ring) -> None:
+        self._config = config
+        self._session = session
         self._outbox = outbox
-        self._tally = tally
+        self._subscribers: dict[str, zenoh.Subscriber[None]] = {}
+        self._wanted: tuple[str, ...] | None = None
         self._ready = threading.Event()
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name="courier", daemon=True)
+        self._ending = threading.Event()
+        self._goodbye: Letter | None = None
+        self._thread: threading.Thread | None = None
+        self.trouble: str | None = None
+
+    def start(self, node: ZenohSwarm) -> None:
+        self._thread = threading.Thread(target=self._run, args=(node,), name="courier", daemon=True)
         self._thread.start()
 
-    def send(self, letter: Letter) -> None:
-        self._tally.dropped(self._outbox.put(letter))
+    def send(self, letter: Letter) -> int:
+        """Never waits; says how many older letters had to go for it."""
+        gone = self._outbox.put(letter)
         self._ready.set()
+        return gone
 
-    def close(self) -> None:
-        self._closed = True
+    @property
+    def listens(self) -> bool:
+        return bool(self._subscribers)
+
+    def listen_to(self, keys: tuple[str, ...]) -> None:
+        if keys != self._wanted and self._wanted is not None:
+            self._wanted = keys
+            self._ready.set()
+
+    def close(self, goodbye: Letter | None) -> int:
+        """Waits a little for what is still to be sent; says how many letters were not."""
+        self._goodbye = goodbye
+        self._ending.set()
         self._ready.set()
-        self._thread.join(FAREWELL_S)
+        if self._thread is not None:
+            self._thread.join(FAREWELL_S)
+        left = len(self._outbox.take_all())
+        # Beside a peer that does not read, Zenoh takes 12 s to give up on saying goodbye.
+        closing = threading.Thread(target=self._close_session, name="goodbye", daemon=True)
+        closing.start()
+        closing.join(FAREWELL_S)
+        return left
 
-    def _run(self) -> None:
-        while not self._closed:
-            self._ready.wait()
-            self._ready.clear()
+    def _run(self, node: ZenohSwarm) -> None:
+        session = self._opened()
+        if session is None:
+            return
+        # Kept, because Zenoh undeclares what is collected.
+        kept = _declare_presence(session, node)
+        self._ending.wait(HEAR_TOKENS_S)
+        self._wanted = node.first_keys()
+        shown = -1
+        card_due = 0.0
+        while True:
+            self._subscribe(session, node)
+            card, shown = node.card_for(shown)
+            if time.monotonic() >= card_due:
+                card = node.card_again()
+            if card is not None:
+                card_due = time.monotonic() + CARD_EVERY_S
+                self._put(session, node, card)
             while (letter := self._outbox.take()) is not None:
-                try:
-                    self._publisher.put(letter.message)  # pyright: ignore[reportUnknownMemberType]
-                except zenoh.ZError:  # the session was closed: closing did not wait any longer
-                    self._tally.dropped(1 + len(self._outbox.take_all()))
+                if not self._put(session, node, letter):
                     return
-                self._tally.sent(len(letter.message))
+            if self._ending.is_set():
+                if self._goodbye is not None:
+                    self._put(session, node, self._goodbye)
+                break
+            self._ready.wait(CARD_PAUSE_S)
+            self._ready.clear()
+        del kept
+
+    def _opened(self) -> zenoh.Session | None:
+        while self._session is None and not self._ending.is_set():
+            try:
+                self._session = open_session(self._config)
+                self.trouble = None
+            except SwarmError as error:
+                self.trouble = str(error)
+                self._ending.wait(REOPEN_S)
+        return self._session
+
+    def _subscribe(self, session: zenoh.Session, node: ZenohSwarm) -> None:
+        wanted = self._wanted or ()
+        if wanted == tuple(self._subscribers):
+            return
+        # Away first: what two subscriptions match would come twice.
+        for key in self._subscribers.keys() - set(wanted):
+            self._subscribers.pop(key).undeclare()  # pyright: ignore[reportUnknownMemberType]
+        for key in wanted:
+            if key not in self._subscribers:
+                self._subscribers[key] = session.declare_subscriber(
+                    key,
+                    _direct(lambda sample: node.take(_letter(sample))),
+                    allowed_origin=zenoh.Locality.REMOTE,
+                )
+        self._subscribers = {key: self._subscribers[key] for key in wanted}
+
+    def _put(self, session: zenoh.Session, node: ZenohSwarm, letter: Letter) -> bool:
+        try:
+            session.put(  # pyright: ignore[reportUnknownMemberType]
+                letter.key,
+                letter.message,
+                congestion_control=zenoh.CongestionControl.DROP,
+                allowed_destination=zenoh.Locality.REMOTE,
+            )
+        except zenoh.ZError:  # the session was closed: closing did not wait any longer
+            return False
+        node.sent(letter)
+        return True
+
+    def _close_session(self) -> None:
+        if self._session is not None:
+            with contextlib.suppress(zenoh.ZError):
+                self._session.close()  # pyright: ignore[reportUnknownMemberType] - Zenoh's stubs leave it out
+
+
+class Pace:
+    """How fast a node goes, by what it publishes."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._first: tuple[int, float] | None = None
+        self.round = 0
+        self.per_minute = 0.0
+
+    def note(self, round_number: int) -> None:
+        if self._first is None:
+            self._first = (round_number, self._clock())
+        if round_number > self.round:
+            self.round = round_number
+            rounds, seconds = round_number - self._first[0], self._clock() - self._first[1]
+            self.per_minute = min(1e6, 60 * rounds / seconds) if seconds > 0 else 0.0
+
+
+def _declare_presence(session: zenoh.Session, node: ZenohSwarm) -> tuple[object, ...]:
+    def note(sample: zenoh.Sample) -> None:
+        node.see(str(sample.key_expr), is_here=sample.kind != zenoh.SampleKind.DELETE)
+
+    liveliness = session.liveliness()
+    seeing = [liveliness.declare_subscriber(key, _direct(note), history=True) for key in node.tokens()]
+    return (*seeing, liveliness.declare_token(node.token(str(session.zid()))))
+
+
+def _letter(sample: zenoh.Sample) -> Letter:
+    return Letter(str(sample.key_expr), sample.payload.to_bytes())
 
 
 def _direct(note: Callable[[zenoh.Sample], None]) -> "zenoh.handlers.Callback[zenoh.Sample]":
@@ -214,62 +425,39 @@ def _direct(note: Callable[[zenoh.Sample], None]) -> "zenoh.handlers.Callback[ze
     return zenoh.handlers.Callback(note, indirect=False)
 
 
-def _config(swarm_name: str, connect: Sequence[str], listen: Sequence[str], interface: str) -> zenoh.Config:
-    first_ms, most_ms = REDIAL_MS
-    settings = {
-        "mode": "peer",
-        "connect": {
-            "endpoints": list(connect),
-            "timeout_ms": -1,
-            "exit_on_failure": False,
-            "retry": {"period_init_ms": first_ms, "period_max_ms": most_ms, "period_increase_factor": 2},
-        },
-        "listen": {"endpoints": list(listen), "timeout_ms": 0, "exit_on_failure": True},
-        "scouting": {
-            "delay": FIRST_PEER_WAIT_MS,
-            "multicast": {
-                "enabled": not connect,
-                "address": _meeting_point(swarm_name),
-                "interface": interface,
-            },
-            "gossip": {"enabled": True},
-        },
-        "adminspace": {"enabled": False},
-        "transport": {
-            "shared_memory": {"enabled": False},
-            "unicast": {"open_timeout": OPEN_TIMEOUT_MS, "accept_timeout": OPEN_TIMEOUT_MS},
-            "link": {
-                "rx": {"max_message_size": ZENOH_MESSAGE_LIMIT_BYTES},
-                "tx": {
-                    "queue": {
-                        "congestion_control": {
-                            "drop": {
-                                "wait_before_drop": STUCK_PEER_WAIT_US,
-                                "max_wait_before_drop_fragments": STUCK_PEER_WAIT_US,
-                            }
-                        }
-                    }
-                },
-            },
-        },
-    }
-    return zenoh.Config.from_json5(json.dumps(settings))
-
-
-def _meeting_point(swarm_name: str) -> str:
-    """The multicast group where a swarm's nodes find each other; other swarms, and whatever else speaks Zenoh
-    on this machine, meet elsewhere."""
-    high, low = hashlib.blake2b(swarm_name.encode(), digest_size=2).digest()
-    return f"239.255.{high}.{low}:7446"
-
-
-def _why_not_opened(
-    swarm_name: str, connect: Sequence[str], listen: Sequence[str], error: zenoh.ZError
-) -> str:
+def _why_not_opened(config: Mapping[str, Any], error: zenoh.ZError) -> str:
     # Zenoh's messages end in places of its own source code.
     reason = re.sub(r"\s+at /\S+", "", str(error)).rstrip("].")
+    listen, connect = config["listen"]["endpoints"], config["connect"]["endpoints"]
     return (
-        f"cannot join the swarm {swarm_name} (listen: {', '.join(listen) or 'nothing'}; "
+        f"cannot join the swarm (listen: {', '.join(listen) or 'nothing'}; "
         f"connect: {', '.join(connect) or 'whom multicast finds'}): {reason}. "
-        f"Endpoints look like tcp/192.0.2.7:7447; port 0 takes any free one"
+        f"Endpoints look like tls/192.0.2.7:7447; port 0 takes any free one"
     )
+
+
+class Relay:
+    """A session that only relays."""
+
+    def __init__(self, session: zenoh.Session) -> None:
+        self._session = session
+        atexit.register(self.close)
+
+    def linked(self) -> int:
+        """How many sessions are linked up with this one, nodes and routers."""
+        info = self._session.info
+        return len(info.routers_zid()) + len(info.peers_zid())
+
+    def close(self) -> None:
+        atexit.unregister(self.close)
+        closing = threading.Thread(target=self._close, name="goodbye", daemon=True)
+        closing.start()
+        closing.join(FAREWELL_S)
+
+    def _close(self) -> None:
+        with contextlib.suppress(zenoh.ZError):
+            self._session.close()  # pyright: ignore[reportUnknownMemberType] - Zenoh's stubs leave it out
+
+
+def open_relay(config: Mapping[str, Any]) -> Relay:
+    return Relay(open_session(config))

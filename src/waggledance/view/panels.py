@@ -9,6 +9,7 @@ from itertools import zip_longest
 
 from rich.text import Text
 
+from waggledance.rollout import name_of
 from waggledance.view.curve import Point, smoothing_rounds
 from waggledance.view.plot import Series, draw, spark
 from waggledance.view.state import NodeState, Quote, SwarmState
@@ -127,7 +128,7 @@ def newest_answers(swarms: Swarms, width: int, height: int) -> list[Text]:
 def failures(swarms: Swarms, width: int) -> list[Text]:
     """At most two lines: a screen full of the same error says no more."""
     failed = [
-        f"{label} {node.author} failed: {node.error}"
+        f"{label} {name_of(node.author)} failed: {node.error}"
         for label, swarm in swarms.items()
         for node in swarm.in_order
         if node.error is not None
@@ -179,7 +180,7 @@ def _newest_of_each_author(swarms: Swarms) -> list[tuple[str, Quote]]:
 
 def _answer_head(label: str, quote: Quote, style: str, roomy: bool) -> Text:
     head = Text(f"{quote.round:>4} " if roomy else "", _QUIET)
-    head.append_text(fitted(safe(f"{label} {quote.said.author}", 10, style), 10))
+    head.append_text(fitted(safe(f"{label} {name_of(quote.said.author)}", 10, style), 10))
     source_width = 23 if roomy else 12
     head.append_text(fitted(safe(quote.said.source, source_width, _QUIET), source_width))
     return head.append(f" {reward_text(quote.said.reward):>4} ", "bold green3")

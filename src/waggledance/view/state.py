@@ -19,6 +19,8 @@ from waggledance.events import (
     Finished,
     Generated,
     Learned,
+    Met,
+    Parted,
     Said,
     Sampled,
     Saved,
@@ -34,6 +36,14 @@ Phase = Literal["start", "measure", "generate", "verify", "share", "sample", "le
 
 RECENT_ROUNDS = 20
 QUOTES_LIMIT = 8
+MET_LIMIT = 256
+BLAMED_LIMIT = 256
+
+
+class Neighbour(msgspec.Struct, frozen=True):
+    met: Met
+    at: float
+    """When, by the node's own clock."""
 
 
 class Quote(msgspec.Struct, frozen=True):
@@ -71,7 +81,15 @@ class NodeState(msgspec.Struct, frozen=True):
     """The same for each of the newest rounds."""
     pool: int = 0
     peers: int = 0
+    met: Mapping[Author, Neighbour] = msgspec.field(default_factory=dict[Author, Neighbour])
+    """Who is here, as far as they told."""
+    parted: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
+    """How many left, and how many were lost."""
+    heard: int = 0
+    dropped: int = 0
+    listening: float = 1.0
     refused: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
+    refused_of: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict[str, Mapping[str, int]])
 
     quotes: tuple[Quote, ...] = ()
     """What was said newest, rewarded or not."""
@@ -111,12 +129,14 @@ def fold_all(swarm: SwarmState, entries: Iterable[Entry]) -> SwarmState:
 
 def fold_node(node: NodeState, entry: Entry) -> NodeState:
     seen = msgspec.structs.replace(node, round=entry.round, seen_at=max(node.seen_at, entry.at))
-    return _told(seen, entry.event)
+    return _told(seen, entry.event, entry.at)
 
 
-def _told(node: NodeState, event: Event) -> NodeState:
+def _told(node: NodeState, event: Event, at: float) -> NodeState:
     if isinstance(event, Started | Evaluated | Saved | Finished | Failed):
         return _told_of_run(node, event)
+    if isinstance(event, Met | Parted):
+        return _told_of_peers(node, event, at)
     return _told_of_round(node, event)
 
 
@@ -178,6 +198,10 @@ def _told_of_round(
             return change(
                 node,
                 phase="learn",
+                heard=node.heard + event.heard,
+                dropped=node.dropped + event.dropped,
+                listening=event.listening,
+                refused_of=_refused_of(node.refused_of, event.refused_of),
                 taken=_summed((node.taken, event.by_author)),
                 taken_by_round=(*node.taken_by_round, event.by_author)[-RECENT_ROUNDS:],
                 pool=event.pool,
@@ -194,6 +218,17 @@ def _told_of_round(
             )
 
 
+def _told_of_peers(node: NodeState, event: Met | Parted, at: float) -> NodeState:
+    kept = {author: met for author, met in node.met.items() if author != event.author}
+    match event:
+        case Met():
+            # The oldest of too many goes: a view shows neighbours, not a census.
+            met = dict([*kept.items(), (event.author, Neighbour(event, at))][-MET_LIMIT:])
+            return msgspec.structs.replace(node, met=met)
+        case Parted():
+            return msgspec.structs.replace(node, met=kept, parted=_summed((node.parted, {event.why: 1})))
+
+
 def _newest(quotes: tuple[Quote, ...], quote: Quote) -> tuple[Quote, ...]:
     return (*quotes, quote)[-QUOTES_LIMIT:]
 
@@ -202,4 +237,14 @@ def _summed(counts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
     total: Counter[str] = Counter()
     for count in counts:
         total.update(count)
+    return total
+
+
+def _refused_of(
+    before: Mapping[str, Mapping[str, int]], new: Mapping[str, Mapping[str, int]]
+) -> Mapping[str, Mapping[str, int]]:
+    total = dict(before)
+    for author, reasons in new.items():
+        if author in total or len(total) < BLAMED_LIMIT:
+            total[author] = _summed((total.get(author, {}), reasons))
     return total

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from waggledance.rollout import name_of
 from waggledance.view.curve import Curve, Point, mean_over, smoothed
 from waggledance.view.state import NodeState, SwarmState
 
@@ -102,8 +103,10 @@ def tally(swarm: SwarmState) -> Tally:
 def gain(silo: SwarmState, swarm: SwarmState, measure: Measure) -> Spread | None:
     """What each node has more in the swarm than its twin of the same name has in silo."""
     differences: list[float] = []
-    for author in silo.nodes.keys() & swarm.nodes.keys():
-        alone, together = measure(silo.nodes[author]), measure(swarm.nodes[author])
+    twins = {name_of(author): node for author, node in silo.nodes.items()}
+    for author, node in swarm.nodes.items():
+        twin = twins.get(name_of(author))
+        alone, together = measure(twin) if twin else None, measure(node)
         if alone is not None and together is not None:
             differences.append(together - alone)
     return spread(differences)

@@ -10,6 +10,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from waggledance.rollout import name_of
 from waggledance.view.curve import smoothing_rounds
 from waggledance.view.panels import (
     Swarms,
@@ -63,7 +64,7 @@ def plain_line(swarms: Swarms, elapsed_seconds: float, left_seconds: float | Non
         points = mean_own_curve(swarm, smoothing_rounds(now.rounds))
         parts.append(f"{plain(label, 20)} {points[-1][1]:.3f}" if points else f"{plain(label, 20)} –")
     parts.extend(
-        f"{plain(label, 20)} {plain(node.author, 20)} failed: {plain(node.error, 100)}"
+        f"{plain(label, 20)} {plain(name_of(node.author), 20)} failed: {plain(node.error, 100)}"
         for label, swarm in swarms.items()
         for node in swarm.in_order
         if node.error is not None

@@ -11,6 +11,8 @@ from itertools import takewhile
 
 from rich.text import Text
 
+from waggledance.rollout import Author, name_of
+
 ELLIPSIS = "…"
 UNSHOWABLE = "�"
 
@@ -48,11 +50,12 @@ def safe(text: str, limit: int, style: str = "") -> Text:
 
 
 def short_names(names: Iterable[str], limit: int) -> dict[str, str]:
-    """Names without what they all begin with, where they are too long to show whole."""
-    known = list(dict.fromkeys(names))
-    columns = zip(*known, strict=False) if len(known) > 1 else ()
+    """Names without fingerprints, and without what they all begin with where they are too long to show
+    whole."""
+    known = {name: name_of(Author(name)) for name in names}
+    columns = zip(*known.values(), strict=False) if len(known) > 1 else ()
     shared = sum(1 for _ in takewhile(lambda letters: len(set(letters)) == 1, columns))
-    return {name: plain(name if len(name) <= limit else name[shared:], limit) for name in known}
+    return {name: plain(word if len(word) <= limit else word[shared:], limit) for name, word in known.items()}
 
 
 def _visible(character: str) -> str:
