@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import signal
 import threading
 from pathlib import Path
@@ -13,6 +14,8 @@ from waggledance.swarm.links import Own
 from waggledance.swarm.router import EVERYWHERE, open_router
 from waggledance.swarm.ticket import read_ticket
 
+TICKET = "WAGGLE_SWARM_TICKET"
+"""The same variable as a node's."""
 DESCRIPTION = """Relays a swarm's messages between machines; of a private swarm it can read none. Nodes dial
 it, so they need no open port. Several routers of one swarm link up; two or three make a backbone."""
 EXAMPLE = """example:
@@ -30,7 +33,7 @@ def add_parser(verbs: Any) -> None:
         run=run,
     )
     parser.add_argument(
-        "--ticket", required=True, help="of `waggle invite --for router`; a member's does too"
+        "--ticket", metavar="T", help=f"of `waggle invite --for router`; a member's does too (${TICKET})"
     )
     parser.add_argument(
         "--listen", action="append", metavar="ENDPOINT", help=f"again for more ({EVERYWHERE})"
@@ -41,7 +44,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    ticket = read_ticket(options.ticket)
+    ticket = read_ticket(_ticket(options.ticket))
     listen = tuple(options.listen or (EVERYWHERE,))
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -56,6 +59,14 @@ def run(options: argparse.Namespace) -> int:
     finally:
         relay.close()
     return 0
+
+
+def _ticket(flag: str | None) -> str:
+    """The flag's or the environment's, where other users of the machine do not see it."""
+    ticket = flag or os.environ.get(TICKET)
+    if not ticket:
+        raise UsageError(f"whose swarm? give --ticket, or set {TICKET}")
+    return ticket
 
 
 def _own(certificate: Path | None, key: Path | None) -> Own | None:

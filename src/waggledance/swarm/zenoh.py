@@ -316,9 +316,12 @@ class _Line:
         if session is None:
             return
         # Kept, because Zenoh undeclares what is collected.
-        kept = _declare_presence(session, node)
+        kept = _see_others(session, node)
         self._ending.wait(HEAR_TOKENS_S)
         self._wanted = node.first_keys()
+        self._subscribe(session, node)
+        # Only now: whoever sees the token shows its card, and that must find open ears.
+        token = _show_token(session, node)
         shown = -1
         card_due = 0.0
         while True:
@@ -338,7 +341,7 @@ class _Line:
                 break
             self._ready.wait(CARD_PAUSE_S)
             self._ready.clear()
-        del kept
+        del kept, token
 
     def _opened(self) -> zenoh.Session | None:
         while self._session is None and not self._ending.is_set():
@@ -403,13 +406,16 @@ class Pace:
             self.per_minute = min(1e6, 60 * rounds / seconds) if seconds > 0 else 0.0
 
 
-def _declare_presence(session: zenoh.Session, node: ZenohSwarm) -> tuple[object, ...]:
+def _see_others(session: zenoh.Session, node: ZenohSwarm) -> list[object]:
     def note(sample: zenoh.Sample) -> None:
         node.see(str(sample.key_expr), is_here=sample.kind != zenoh.SampleKind.DELETE)
 
-    liveliness = session.liveliness()
-    seeing = [liveliness.declare_subscriber(key, _direct(note), history=True) for key in node.tokens()]
-    return (*seeing, liveliness.declare_token(node.token(str(session.zid()))))
+    watch = session.liveliness().declare_subscriber
+    return [watch(key, _direct(note), history=True) for key in node.tokens()]
+
+
+def _show_token(session: zenoh.Session, node: ZenohSwarm) -> object:
+    return session.liveliness().declare_token(node.token(str(session.zid())))
 
 
 def _letter(sample: zenoh.Sample) -> Letter:
