@@ -2,15 +2,16 @@
 
 import argparse
 import json
+import os
 import re
 import time
 from pathlib import Path
 from typing import Any
 
 from waggledance.cli.verb import add_verb
-from waggledance.config import NodeConfig
+from waggledance.config import read_config
 from waggledance.errors import MissingError, UsageError
-from waggledance.swarm.founding import Founding, cut, found, keep, kept, reaching, rotated
+from waggledance.swarm.founding import Founding, alone, cut, found, keep, kept, reaching, rotated
 from waggledance.swarm.ticket import WEB, Role, Ticket, write_ticket
 
 DESCRIPTION = """A ticket: one string that holds all another machine needs to join. The first call founds
@@ -21,7 +22,7 @@ EXAMPLE = """example:
   waggle invite lab --for router                         # what `waggle router` on that machine takes
   waggle invite lab --for watcher --expires 30d
   waggle invite lab --rotate                             # new keys: no older ticket opens anything"""
-_SPAN = re.compile(r"(\d{1,6})([mhd])")
+_SPAN = re.compile(r"([0-9]{1,6})([mhd])")
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400}
 OPEN_MEANS = """an open swarm: anyone may join, read and speak. Nothing is encrypted from its members and
 nobody is known; answers are still signed by whoever wrote them, and every node scores them itself."""
@@ -55,30 +56,31 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    home = options.home or Path(NodeConfig().home)
-    founding = _founding(options, home)
-    ticket = cut(founding, Role(options.role), _expiry(options.expires))
-    written = write_ticket(ticket)
+    home = options.home or Path(read_config(environment=os.environ).home)
+    expires = _expiry(options.expires)
+    with alone(home, options.name):
+        before = kept(home, options.name)
+        founding = _founding(options, before)
+        ticket = cut(founding, Role(options.role), expires)
+        written = write_ticket(ticket)
+        if founding != before:
+            keep(founding, home)
     print(json.dumps(_facts(ticket, written)) if options.json else _words(ticket, written))
     return 0
 
 
-def _founding(options: argparse.Namespace, home: Path) -> Founding:
-    before = kept(home, options.name)
+def _founding(options: argparse.Namespace, before: Founding | None) -> Founding:
     if before is not None and options.open and not before.is_open:
         raise UsageError(f"the swarm {options.name} is private already; give the open one another name")
     founding = before or found(options.name, is_open=options.open)
     if options.rotate:
         founding = rotated(founding)
-    founding = reaching(
+    return reaching(
         founding,
         lan=not options.this_machine,
         routers=founding.routers if options.router is None else tuple(options.router),
         authority=founding.authority if options.authority is None else _authority(options.authority),
     )
-    if founding != before:
-        keep(founding, home)
-    return founding
 
 
 def _authority(word: str) -> str:

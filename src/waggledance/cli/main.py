@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import signal
 import sys
 import traceback
@@ -12,6 +13,7 @@ from waggledance import __version__
 from waggledance.cli import demo, invite, router, status, up
 from waggledance.cli.verb import flags_of
 from waggledance.errors import BUG_EXIT_CODE, INTERRUPTED_EXIT_CODE, UsageError, WaggleError, nearest
+from waggledance.swarm.ticket import PREFIX
 from waggledance.view.text import plain
 
 EXIT_CODES = """exit codes:
@@ -22,6 +24,8 @@ EXIT_CODES = """exit codes:
 
 MESSAGE_LIMIT = 4000
 """Characters: an error is one line, whatever names and values it repeats."""
+_TICKET = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{64,}}")
+"""A secret, which an error must not repeat: it may go into a log."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -51,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(parser(), words)
     except WaggleError as error:
-        print(f"waggle: {plain(' '.join(str(error).splitlines()), MESSAGE_LIMIT)}", file=sys.stderr)
+        line = _TICKET.sub(f"{PREFIX}…", " ".join(str(error).splitlines()))
+        print(f"waggle: {plain(line, MESSAGE_LIMIT)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("waggle: interrupted", file=sys.stderr)

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     ticket = read_ticket(_ticket(options.ticket))
+    if ticket.has_expired(time.time()):
+        raise UsageError("this ticket has expired; ask for a new one")
     listen = tuple(options.listen or (EVERYWHERE,))
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

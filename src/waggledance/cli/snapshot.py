@@ -102,5 +102,5 @@ class Snapshots:
 def read_snapshot(folder: Path) -> Snapshot | None:
     try:
         return msgspec.json.decode((folder / SNAPSHOT).read_bytes(), type=Snapshot)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None

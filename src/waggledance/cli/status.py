@@ -85,6 +85,8 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.ticket is not None:
+        if options.dir is not None:
+            raise UsageError(f"{options.dir} and --ticket: name a run's folder or give a ticket, not both")
         return _look_around(options)
     status = status_of(options.dir or _newest(RUNS))
     if options.json:
@@ -177,7 +179,8 @@ def _look_around(options: argparse.Namespace) -> int:
         print(json.dumps({"swarm": ticket.name, "peers": msgspec.to_builtins(peers), "trouble": trouble}))
     else:
         console = _console()
-        console.print(f"{ticket.name}: {len(peers)} here" + (f"; {trouble}" if trouble else ""), markup=False)
+        no_link = f"; {plain(trouble, 400)}" if trouble else ""
+        console.print(f"{ticket.name}: {len(peers)} here{no_link}", markup=False, soft_wrap=True)
         if peers:
             console.print(_peer_table(peers))
     return 0
@@ -195,8 +198,8 @@ def _print(status: Status) -> None:
     lines = [
         f"{status.node}: {state}, {status.phase}, round {status.round} of {status.rounds}, "
         f"last heard of {status.seconds_ago:.0f} s ago",
-        f"  {status.model}, {status.mix}: own {_reward(status.own)}, trained {_reward(status.trained)}, "
-        f"held-out {_reward(status.heldout)}",
+        f"  {plain(status.model, 200)}, {status.mix}: own {_reward(status.own)}, "
+        f"trained {_reward(status.trained)}, held-out {_reward(status.heldout)}",
     ]
     if status.swarm:
         lines.append(

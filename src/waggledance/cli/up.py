@@ -7,12 +7,12 @@ import signal
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from waggledance.cli.assemble import Place, open_place
+from waggledance.cli.assemble import open_place
 from waggledance.cli.training import JOURNAL, SETTINGS, train
 from waggledance.cli.verb import add_verb
 from waggledance.cli.watching import Watching
@@ -67,14 +67,14 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(config: NodeConfig, folder: Path, stop: threading.Event) -> NodeState:
     before = {path for path in (folder, *(folder / name for name in WRITTEN)) if os.path.lexists(path)}
-    place = _open_folder(folder, config)
-    journal = Journal(place.author, time.time, folder / JOURNAL)
+    _claim(folder)
     watching = Watching({"node": [folder / JOURNAL]})
     try:
-        with _shown(watching):
+        write_secret(folder / SETTINGS, write_config(config).encode())  # a ticket is a secret
+        place = open_place(config, folder)
+        with closing(Journal(place.author, time.time, folder / JOURNAL)) as journal, _shown(watching):
             train(config, place, journal, stop.is_set)
     finally:
-        journal.close()
         watching.read()
         watching.close()
         if not _started(watching):
@@ -83,17 +83,22 @@ def _run(config: NodeConfig, folder: Path, stop: threading.Event) -> NodeState:
     return state
 
 
-def _open_folder(folder: Path, config: NodeConfig) -> Place:
+def _claim(folder: Path) -> None:
+    """Of two runs that want one folder at the same moment, one gets it."""
     try:
-        if (folder / JOURNAL).exists():
-            raise UsageError(f"{folder} holds a run already; name another folder with --dir")
         folder.mkdir(parents=True, exist_ok=True)
-        write_secret(folder / SETTINGS, write_config(config).encode())  # a ticket is a secret
-        place = open_place(config, folder)
-        (folder / JOURNAL).touch()
+        if not _made(folder / JOURNAL):
+            raise UsageError(f"{folder} holds a run already; name another folder with --dir")
     except OSError as error:
         raise StorageError(f"cannot write to {folder}: {error.strerror}; name another with --dir") from error
-    return place
+
+
+def _made(file: Path) -> bool:
+    try:
+        file.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _started(watching: Watching) -> bool:

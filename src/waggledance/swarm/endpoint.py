@@ -14,7 +14,9 @@ LOOPBACK = "127.0.0.1"
 LOOPBACK_INTERFACE, AUTOMATIC = "lo", "auto"
 ANY_LOOPBACK_PORT = f"tcp/{LOOPBACK}:0"
 PROTOCOLS = ("tls", "tcp", "quic")
-_ENDPOINT = re.compile(r"(?P<protocol>[a-z]+)/(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>\d{1,5})")
+_ENDPOINT = re.compile(
+    r"(?P<protocol>[a-z]+)/(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})"
+)
 _PRIVATE = ("10.", "192.168.", "169.254.", *(f"172.{second}." for second in range(16, 32)))
 
 

@@ -4,12 +4,15 @@ One file a swarm, for its owner's eyes. Rotating draws new secrets under the old
 the old ones is no longer understood, and older tickets open nothing any more.
 """
 
+import fcntl
 import os
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
 
-from waggledance.errors import MissingError, UsageError
+from waggledance.errors import MissingError, StorageError, UsageError
 from waggledance.swarm.endpoint import check_endpoint
 from waggledance.swarm.grant import KEY_BYTES, Key, grant, public_of
 from waggledance.swarm.identity import write_secret
@@ -53,6 +56,8 @@ def reaching(founding: Founding, *, lan: bool, routers: tuple[str, ...], authori
         raise UsageError(f"{len(routers)} routers: a ticket holds {ROUTERS_LIMIT} at most")
     for endpoint in routers:
         check_endpoint(endpoint)
+    if authority and not routers:
+        raise UsageError("an authority is for the routers' certificates, and there is no router; name one")
     return msgspec.structs.replace(founding, lan=lan, routers=routers, authority=authority)
 
 
@@ -101,13 +106,38 @@ def kept(home: Path, name: str) -> Founding | None:
 
 def kept_or_new(home: Path, name: str) -> Founding:
     founding = kept(home, name)
-    if founding is None:
-        founding = found(name)
-        keep(founding, home)
+    if founding is not None:
+        return founding
+    with alone(home, name):
+        founding = kept(home, name)
+        if founding is None:
+            founding = found(name)
+            keep(founding, home)
     return founding
+
+
+@contextmanager
+def alone(home: Path, name: str) -> Generator[None]:
+    """Until it is left nobody else changes what is kept: two nodes that start at the same moment must not
+    found two swarms of one name."""
+    folder = _place(home, name).parent
+    with ExitStack() as ends:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            ends.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            raise StorageError(
+                f"cannot keep swarms in {folder}: {error.strerror}; name another folder with --home"
+            ) from error
+        yield
 
 
 def _place(home: Path, name: str) -> Path:
     if not is_name(name):
         raise UsageError(f"{name!r} cannot name a swarm: use letters, digits and ._- (64 at most)")
-    return home.expanduser() / FOLDER / f"{name}{SUFFIX}"
+    try:
+        return home.expanduser() / FOLDER / f"{name}{SUFFIX}"
+    except RuntimeError as error:  # ~somebody, who is not known here
+        raise UsageError(f"home = {str(home)!r}: {error} name a folder") from error

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -26,6 +27,8 @@ SEED_BYTES = 32
 FINGERPRINT_BYTES = 10
 SESSION_BITS = 31
 """Sessions above it would make sequences that a signed 64-bit integer cannot hold."""
+LAST_CLOCK_SESSION = 2**SESSION_BITS - 2**24
+"""A clock may be wrong by decades: it must not use up the sessions that the next starts need."""
 
 
 def fingerprint(public: bytes) -> str:
@@ -65,7 +68,7 @@ def open_identity(folder: Path, name: str, now: float) -> Identity:
     The clock only helps: a folder that was restored from an old copy would else repeat sessions.
     """
     seed = _seed(folder / KEY)
-    session = min(max(_last_session(folder / SESSION) + 1, int(now)), 2**SESSION_BITS - 1)
+    session = max(_last_session(folder / SESSION) + 1, min(int(now), LAST_CLOCK_SESSION))
     write_secret(folder / SESSION, str(session).encode())
     return make_identity(name, seed, session)
 
@@ -88,10 +91,12 @@ def _seed(path: Path) -> bytes:
 
 
 def _last_session(path: Path) -> int:
+    """0 where none can be read: then the clock must do."""
     try:
-        return int(path.read_text(encoding="ascii"))
+        session = int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return 0
+    return session if 0 <= session < 2**SESSION_BITS - 1 else 0
 
 
 def write_secret(path: Path, content: bytes) -> None:
@@ -105,7 +110,8 @@ def write_secret(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         beside.replace(path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink()
         raise StorageError(
             f"cannot write {path}: {error.strerror}; free some space or name another folder"
         ) from error

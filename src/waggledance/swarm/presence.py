@@ -2,7 +2,8 @@
 
 Tokens say that a session is alive, cards what its node is. Both come from the network's threads and only
 touch bounded tables here. A token that vanishes and returns within the grace was a router being changed,
-nothing more. Knows no network; time is an argument.
+nothing more. Knows no network. Two times are arguments: a clock for people, which may jump, and a stopwatch
+for the grace, which may not.
 """
 
 import threading
@@ -19,6 +20,8 @@ Clock = Callable[[], float]
 
 LIMIT_PEERS = 4096
 LIMIT_NEWS = 1024
+LIMIT_SESSIONS = 16
+"""Of one node: tokens are not signed, and anyone may show some in another's name."""
 GRACE_S = 3.0
 """How long a token may be gone before its node is."""
 
@@ -26,17 +29,19 @@ GRACE_S = 3.0
 @dataclass(slots=True)
 class _Seen:
     since: float
-    sessions: set[str] = field(default_factory=set[str])
-    """A node that restarts is here twice until its old session's lease runs out."""
+    sessions: dict[str, None] = field(default_factory=dict[str, None])
+    """Oldest first. A node that restarts is here twice until its old session's lease runs out."""
     card: Card | None = None
     gone_at: float | None = None
+    """By the stopwatch."""
     told: bool = False
 
 
 class Presence:
-    def __init__(self, owner: Author, clock: Clock, grace_s: float = GRACE_S) -> None:
+    def __init__(self, owner: Author, clock: Clock, stopwatch: Clock, grace_s: float = GRACE_S) -> None:
         self._owner = owner
         self._clock = clock
+        self._stopwatch = stopwatch
         self._grace_s = grace_s
         self._lock = threading.Lock()
         self._seen: dict[Author, _Seen] = {}
@@ -57,7 +62,9 @@ class Presence:
                 self._seen[author] = _Seen(self._clock())
                 self.newcomers += 1
             seen = self._seen[author]
-            seen.sessions.add(session)
+            seen.sessions[session] = None
+            if len(seen.sessions) > LIMIT_SESSIONS:
+                del seen.sessions[next(iter(seen.sessions))]
             seen.gone_at = None
 
     def went(self, author: Author, session: str) -> None:
@@ -65,9 +72,9 @@ class Presence:
             seen = self._seen.get(author)
             if seen is None:
                 return
-            seen.sessions.discard(session)
+            seen.sessions.pop(session, None)
             if not seen.sessions and seen.gone_at is None:
-                seen.gone_at = self._clock()
+                seen.gone_at = self._stopwatch()
 
     def asked(self) -> None:
         """Somebody who only looks has come: not one of those who are here, but one to show the card to."""
@@ -100,7 +107,7 @@ class Presence:
 
     def _forget(self) -> None:
         """Those whose token has been gone for longer than the grace, or who said that they leave."""
-        now = self._clock()
+        now = self._stopwatch()
         for author, seen in list(self._seen.items()):
             if seen.gone_at is not None and (_is_leaving(seen) or now - seen.gone_at > self._grace_s):
                 self._part(author, seen)

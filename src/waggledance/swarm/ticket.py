@@ -62,6 +62,9 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     def is_open(self) -> bool:
         return self.founder is None
 
+    def has_expired(self, now: float) -> bool:
+        return 0 < self.expires < now
+
     @property
     def links_key(self) -> bytes:
         """The key from which every holder makes the swarm's certificates."""
@@ -96,7 +99,13 @@ def links_of(seal: bytes) -> bytes:
 
 def write_ticket(ticket: Ticket) -> str:
     packed = msgspec.msgpack.encode(ticket)
-    return PREFIX + base64.urlsafe_b64encode(packed + _check(packed)).decode().rstrip("=")
+    written = PREFIX + base64.urlsafe_b64encode(packed + _check(packed)).decode().rstrip("=")
+    if len(written) > LETTERS_LIMIT:
+        raise UsageError(
+            f"this ticket would have {len(written):,} letters, {LETTERS_LIMIT:,} are the limit: "
+            "take fewer routers, or an authority's certificate without the others of its chain"
+        )
+    return written
 
 
 def read_ticket(text: str) -> Ticket:

@@ -69,7 +69,7 @@ class Windows:
 
     def _read(self, path: Path) -> None:
         """What cannot be read was never written by `save`: it counts as nothing heard."""
-        with suppress(OSError, msgspec.DecodeError):
+        with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
             rows = msgspec.msgpack.decode(path.read_bytes(), type=dict[str, _Row])
             for name, row in rows.items():
                 self._rows[name] = (row.highest, int.from_bytes(row.seen, "little") & ((1 << SPAN) - 1))

@@ -83,7 +83,7 @@ def open_zenoh_swarm(
     alone and dials it again."""
     if ticket.role is Role.ROUTER:
         raise UsageError("this is a router's ticket: it cannot read the swarm; use it with `waggle router`")
-    if ticket.expires and clock() > ticket.expires:
+    if ticket.has_expired(clock()):
         raise UsageError("this ticket has expired; ask for a new one")
     for endpoint in (*connect, *listen):
         check_endpoint(endpoint)
@@ -132,9 +132,9 @@ class ZenohSwarm:
         self._tally = Tally()
         self._mailbox = Mailbox(self._author, self._seal, inbox, self._tally)
         self._cards = Ring(LIMIT_CARDS)
-        self._presence = Presence(self._author, clock)
+        self._presence = Presence(self._author, clock, time.monotonic)
         self._tuner = Tuner(ear_of(self._author))
-        self._pace = Pace(clock)
+        self._pace = Pace(time.monotonic)
         self._closing = threading.Lock()
         self._closed = False
         self._line = line
@@ -391,18 +391,18 @@ class _Line:
 class Pace:
     """How fast a node goes, by what it publishes."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, stopwatch: Callable[[], float]) -> None:
+        self._stopwatch = stopwatch
         self._first: tuple[int, float] | None = None
         self.round = 0
         self.per_minute = 0.0
 
     def note(self, round_number: int) -> None:
         if self._first is None:
-            self._first = (round_number, self._clock())
+            self._first = (round_number, self._stopwatch())
         if round_number > self.round:
             self.round = round_number
-            rounds, seconds = round_number - self._first[0], self._clock() - self._first[1]
+            rounds, seconds = round_number - self._first[0], self._stopwatch() - self._first[1]
             self.per_minute = min(1e6, 60 * rounds / seconds) if seconds > 0 else 0.0
 
 
