@@ -1,4 +1,4 @@
-"""The ear: its prefixes are its arc and no more, and it is turned to what is wanted, whoever comes and goes."""
+"""The ear: its prefixes are its arc and no more; it is turned to what is wanted, whoever comes and goes."""
 
 from collections import Counter
 from itertools import pairwise

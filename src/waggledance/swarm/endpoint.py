@@ -50,13 +50,14 @@ def free_loopback_endpoint() -> str:
 def address_on(interface: str) -> str:
     """The address that others reach this machine at: on the interface named, or found (`auto`).
 
-    Found means the way out of this machine, if the address there is a private network's. A machine
-    that has a public one listens to itself alone until it is told otherwise.
+    Found means the way out of this machine, if the address there is a private network's; where there is no
+    way out, as between two laptops and a switch, the first card with such an address. A machine that has a
+    public one listens to itself alone until it is told otherwise.
     """
     if interface == LOOPBACK_INTERFACE:
         return LOOPBACK
     if interface == AUTOMATIC:
-        address = _address_out()
+        address = _address_out() or _first_private_address()
         return address if address is not None and address.startswith(_PRIVATE) else LOOPBACK
     if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3}){3}", interface):
         return interface
@@ -76,6 +77,11 @@ def _address_out() -> str | None:
         except OSError:
             return None
         return str(probe.getsockname()[0])
+
+
+def _first_private_address() -> str | None:
+    addresses = (_address_of(name) for _, name in sorted(socket.if_nameindex()))
+    return next((address for address in addresses if address and address.startswith(_PRIVATE)), None)
 
 
 def _address_of(interface: str) -> str | None:

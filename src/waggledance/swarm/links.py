@@ -89,6 +89,7 @@ def _config(
             "shared_memory": {"enabled": False},
             "unicast": {"open_timeout": OPEN_TIMEOUT_MS, "accept_timeout": OPEN_TIMEOUT_MS},
             "link": {
+                "protocols": _protocols([*connect, *listen]),
                 "tls": _tls(ticket, own),
                 "rx": {"max_message_size": ZENOH_MESSAGE_LIMIT_BYTES},
                 "tx": {
@@ -105,6 +106,12 @@ def _config(
             },
         },
     }
+
+
+def _protocols(endpoints: Sequence[str]) -> list[str]:
+    """None but those that the node uses itself: else anybody on a LAN could offer a link without encryption,
+    and would be dialled there."""
+    return sorted({endpoint.partition("/")[0] for endpoint in endpoints})
 
 
 def _scouting(meeting_point: str | None, interface: str) -> dict[str, Any]:

@@ -38,10 +38,11 @@ from waggledance.swarm.key import (
     token_of,
     tokens_of,
 )
-from waggledance.swarm.links import node_config
+from waggledance.swarm.links import LEASE_MS, node_config
 from waggledance.swarm.mailbox import Letter, Mailbox, Ring, Tally
 from waggledance.swarm.presence import Presence, leaving
 from waggledance.swarm.seal import SwarmSeal
+from waggledance.swarm.silence import bound_silence
 from waggledance.swarm.ticket import Role, Ticket
 from waggledance.swarm.window import Windows
 from waggledance.swarm.wire import MESSAGE_LIMIT_BYTES, Refusal, decode_card, encode, encode_card
@@ -316,7 +317,7 @@ class _Line:
         if session is None:
             return
         # Kept, because Zenoh undeclares what is collected.
-        kept = _see_others(session, node)
+        kept = (_bound_silence(session), *_see_others(session, node))
         self._ending.wait(HEAR_TOKENS_S)
         self._wanted = node.first_keys()
         self._subscribe(session, node)
@@ -418,6 +419,17 @@ def _show_token(session: zenoh.Session, node: ZenohSwarm) -> object:
     return session.liveliness().declare_token(node.token(str(session.zid())))
 
 
+def _bound_silence(session: zenoh.Session) -> object:
+    def note(event: zenoh.LinkEvent) -> None:
+        link = event.link
+        if event.kind != zenoh.SampleKind.DELETE and link.is_streamed:
+            bound_silence(link.src, link.dst, LEASE_MS)
+
+    return session.info.declare_link_events_listener(
+        zenoh.handlers.Callback(note, indirect=False), history=True
+    )
+
+
 def _letter(sample: zenoh.Sample) -> Letter:
     return Letter(str(sample.key_expr), sample.payload.to_bytes())
 
@@ -447,6 +459,7 @@ class Relay:
 
     def __init__(self, session: zenoh.Session) -> None:
         self._session = session
+        self._kept = _bound_silence(session)
         atexit.register(self.close)
 
     def linked(self) -> int:
