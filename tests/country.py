@@ -196,24 +196,10 @@ class House:
         cable.set(delay_s, lost)
         return cable
 
-    def without(self, other: "House") -> "Gap":
-        """A cut between two houses only: both reach everybody else."""
-        return Gap(self._ground, other.address)
-
     @contextmanager
     def entered(self) -> Generator[None]:
         with self._ground.entered():
             yield
-
-
-class Gap:
-    def __init__(self, ground: Ground, address: str) -> None:
-        self._ground = ground
-        self._address = address
-        ground.ip(f"route add blackhole {address}/32")
-
-    def heal(self) -> None:
-        self._ground.ip(f"route del blackhole {self._address}/32")
 
 
 class Cable:

@@ -242,7 +242,7 @@ def test_a_cut_cable_holds_nobody_up_and_heals(village: Village) -> None:
     until(
         lambda: sees(cicada) and sees(ant, bee) and sees(bee, ant), NOTICED_S, "the lost are no longer here"
     )
-    assert f"lost {cicada.author}" in ant.look().news
+    until(lambda: f"lost {cicada.author}" in ant.look().news, MEET_S, "and that is told")
     meet(ant, bee)
     until(lambda: time.monotonic() > started + 20, 30, "the lease is long over")
     for node in everybody:
@@ -265,26 +265,6 @@ def assert_at_full_pace(report: Report, seconds: float, every_s: float = 0.05) -
     """With room for a machine that has other things to do."""
     assert report.rounds > 0.8 * seconds / every_s
     assert report.publish_p99_ms < 5
-
-
-@pytest.mark.slow
-def test_two_that_lose_only_each_other_find_each_other_again(village: Village) -> None:
-    """Both reach a third all the time, whom they were told to dial: nobody dials the one they lost."""
-    houses = [village.street.house() for _ in range(3)]
-    door = f"tls/{houses[0].address}:{PORT}"
-    ant = village.node(houses[0], "ant", listen=(door,))
-    bee, cicada = (
-        village.node(house, name, connect=(door,), listen=(f"tls/{house.address}:0",))
-        for house, name in zip(houses[1:], ("bee", "cicada"), strict=True)
-    )
-    meet(ant, bee, cicada)
-    gap = houses[1].without(houses[2])
-    until(lambda: sees(bee, ant), NOTICED_S, "bee lost cicada")
-    meet(ant, bee)
-    meet(ant, cicada)
-    again = exchanging(ant, bee, cicada)
-    gap.heal()
-    until(again, HEAL_S, "exchanging again")
 
 
 @pytest.mark.slow
@@ -464,10 +444,6 @@ def test_a_lying_router_is_refused_and_counted(village: Village) -> None:
     ]
     liar.put(*lies)
     expected = {"replay": 1, "seal": 4, "version 2": 1, "oversize": 1, "malformed": 1}
-    until(
-        lambda: bee.look().refused == expected | {"own": 1} or sum(bee.look().refused.values()) >= 8,
-        START_S,
-        "counted",
-    )
-    sys.stderr.write(f"{bee.look().refused} {ant.look().refused}")
+    until(lambda: sum(bee.look().refused.values()) >= sum(expected.values()), START_S, "counted")
+    assert bee.look().refused == expected
     meet(ant, bee)
