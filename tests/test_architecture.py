@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "waggledance"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-TORCH_ROOMS = ("model.py", "checkpoint.py", "policy/hf.py", "learner/", "cli/assemble.py")
+TORCH_ROOMS = ("model.py", "checkpoint.py", "policy/hf.py", "policy/reader.py", "learner/", "cli/assemble.py")
 ROOMS_OF = {
     "torch": TORCH_ROOMS,
     "transformers": TORCH_ROOMS,

@@ -37,6 +37,15 @@ class Policy(Protocol):
         ...
 
 
+class Reader(Protocol):
+    """Who can say how likely a text is under this node's own model."""
+
+    def logprobs(self, tasks: Sequence[Task], groups: Sequence[Group]) -> list[tuple[tuple[float, ...], ...]]:
+        """For every group, which answers the task at its place, and each of its rollouts: the log-probability
+        of every token."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Lesson:
     """What a learner reports of one update."""
