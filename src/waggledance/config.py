@@ -40,7 +40,9 @@ class PolicyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LearnerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    kind: Annotated[Literal["grpo", "none"], Meta(description="what learns")] = "grpo"
+    kind: Annotated[Literal["grpo", "dr_grpo", "rloo", "gspo", "none"], Meta(description="what learns")] = (
+        "grpo"
+    )
     learning_rate: Annotated[float, Meta(gt=0, le=1, description="Adam's")] = 1e-5
     clip_low: Annotated[float, Meta(ge=0, lt=1, description="how far a ratio may fall below 1")] = 0.2
     clip_high: Annotated[float, Meta(ge=0, le=1000, description="how far a ratio may rise above 1")] = 0.28

@@ -132,6 +132,7 @@ def _thinking(config: NodeConfig) -> "tuple[Model | None, Policy, Learner]":
         epochs=config.learner.epochs,
         temperature=wanted.temperature or 1.0,
         max_tokens=wanted.max_tokens,
+        variant=config.learner.kind,
     )
     return model, policy, GRPO(model, settings)
 

@@ -8,7 +8,7 @@ A row is a rollout; every prompt stands once, and `owner_R` says which prompt a 
 
 # pyright: standard
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -41,9 +41,20 @@ class Batch:
         return int(self.mask_RT.sum().item())
 
 
-def make_batch(model: Model, groups: Sequence[ScoredGroup], max_tokens: int) -> Batch | None:
-    """None where no group is informative and fits: there is nothing to learn."""
-    encoded = [_encode(model, scored) for scored in groups if scored.informative]
+def make_batch(
+    model: Model,
+    groups: Sequence[ScoredGroup],
+    max_tokens: int,
+    credit_of: Callable[[Tensor], Tensor] = group_relative,
+    *,
+    take_equal: bool = False,
+) -> Batch | None:
+    """None where no group is informative and fits: there is nothing to learn.
+
+    `credit_of`: a group's rewards → its rollouts' credits. `take_equal` lets in groups whose rewards are all
+    equal, for a learner that credits them by more than each other.
+    """
+    encoded = [_encode(model, scored) for scored in groups if take_equal or scored.informative]
     fitting = [group for group in encoded if group.longest <= max_tokens and group.length <= model.window]
     if not fitting:
         return None
@@ -53,7 +64,7 @@ def make_batch(model: Model, groups: Sequence[ScoredGroup], max_tokens: int) -> 
     sizes = torch.tensor([len(scored.rewards) for scored in informative])
     weights = torch.tensor([scored.weight for scored in informative], dtype=torch.float32)
     rewards = [torch.tensor(scored.rewards, dtype=torch.float32) for scored in informative]
-    credit = torch.cat([group_relative(rewards_G) for rewards_G in rewards])
+    credit = torch.cat([credit_of(rewards_G) for rewards_G in rewards])
     prompt_width, width = max(map(len, prompts)), max(1, *map(len, rows))
     device, pad = model.device, model.pad_id
     return Batch(

@@ -1,4 +1,7 @@
-"""The clipped policy-gradient loss over a batch, with an optional pull towards a reference."""
+"""The clipped policy-gradient loss over a batch or a part of one, with an optional pull towards a reference.
+
+All that comes out adds up over a batch's parts: what is divided by is known before any of them is computed.
+"""
 
 # pyright: standard
 
@@ -8,6 +11,7 @@ import torch
 from torch import Tensor
 
 from waggledance.learner.batch import Batch
+from waggledance.learner.variant import PLAIN, Variant, token_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,34 +26,40 @@ class Clip:
 class Loss:
     value: Tensor
     kl: Tensor
+    """Summed over rollouts, as `clipped` is."""
     clipped: Tensor
 
 
 def policy_loss(
-    new_RT: Tensor, old_RT: Tensor, reference_RT: Tensor | None, batch: Batch, clip: Clip, kl_weight: float
+    new_RT: Tensor,
+    old_RT: Tensor,
+    reference_RT: Tensor | None,
+    batch: Batch,
+    clip: Clip,
+    kl_weight: float,
+    variant: Variant = PLAIN,
+    credit_RT: Tensor | None = None,
 ) -> Loss:
-    """Mean over each rollout's tokens, then over all rollouts, weighed by who wrote them.
+    """One number a rollout, then the mean over all rollouts, weighed by who wrote them.
 
     Groups without credit never got here; the mean counts them all the same, so leaving them out saves their
     forward pass and changes neither loss nor step. The pull, where there is one, acts on the
-    others only and is the same for all of them.
+    others only and is the same for all of them. `credit_RT` is for learners that credit every token apart.
     """
-    credit_R1 = batch.credit_R[:, None]
-    ratio = (new_RT - old_RT).exp()
+    credit = batch.credit_R[:, None] if credit_RT is None else credit_RT
+    mask_RT = batch.mask_RT
+    ratio = variant.ratio(new_RT - old_RT, mask_RT)
     clamped = ratio.clamp(1 - clip.low, 1 + clip.high)
-    surrogate_RT = torch.min(ratio * credit_R1, clamped * credit_R1)
+    surrogate_RT = torch.min(ratio * credit, clamped * credit)
     kl_RT = torch.zeros_like(new_RT)
     if reference_RT is not None:
         ahead = reference_RT - new_RT
         kl_RT = ahead.exp() - ahead - 1  # unbiased, never negative (Schulman's k3)
-    value_R = kl_weight * _token_mean(kl_RT, batch) - batch.weight_R * _token_mean(surrogate_RT, batch)
-    clipped_RT = (clamped * credit_R1 < ratio * credit_R1).float()
+    pulled_R = kl_weight * variant.total(kl_RT, mask_RT)
+    value_R = pulled_R - batch.weight_R * variant.total(surrogate_RT, mask_RT)
+    clipped_RT = (clamped * credit < ratio * credit).float()
     return Loss(
         value=value_R.sum() / batch.rollouts,
-        kl=_token_mean(kl_RT, batch).mean().detach(),
-        clipped=_token_mean(clipped_RT, batch).mean().detach(),
+        kl=token_mean(kl_RT, mask_RT).sum().detach(),
+        clipped=token_mean(clipped_RT, mask_RT).sum().detach(),
     )
-
-
-def _token_mean(values_RT: Tensor, batch: Batch) -> Tensor:
-    return (values_RT * batch.mask_RT).sum(1) / batch.mask_RT.sum(1).clamp(min=1)
