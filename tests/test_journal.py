@@ -27,6 +27,7 @@ from waggledance.events import (
     Saved,
     Shared,
     Started,
+    Used,
     Verified,
 )
 from waggledance.journal import Journal, JournalReader
@@ -37,13 +38,14 @@ EVENTS: list[Event] = [
     Started("tiny", 852_352, ("easy:gcd", "arithmetic"), "fixed(4, 4)", 100, 8, 2**63 - 1, "0.1.0"),
     Evaluated(0.015625, {"easy:gcd": 0.0, "arithmetic": 1 / 3}, 64, 1.25),
     Generated(4, 32, 305, 0.1),
-    Verified(0.09375, 2, 1e-05),
+    Verified(0.09375, 2, 1e-05, {"easy:gcd": 0.125, "arithmetic": 0.0}),
     Said(BEE, "arithmetic", "1 + 1 = ?\n", "<answer>\x1b[2J\x00 \u2028\u202e😀</answer>", 1.0),
     Shared(4, 5120),
     Met(Author("ant"), "tiny", 852_352, "0.1.0", {"easy:gcd": "0a1b"}),
     Parted(Author("ant"), "lost"),
     Sampled(4, 3, {"ant": 2, "cicada": 1}, 17, 7, {"digest": 2}, {"ant": {"digest": 2}}, 9, 1, 0.25),
     Learned(0.125, 3, 96, -1e-09, 1e30, 0.0, 0.5, 2.0),
+    Used(400_000_000, 500_000_000, 12.5),
     Saved("runs/bee/model"),
     Finished("rounds done"),
     Failed("the disk is full", 7),

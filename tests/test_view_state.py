@@ -23,11 +23,22 @@ from waggledance.events import (
     Saved,
     Shared,
     Started,
+    Used,
     Verified,
 )
 from waggledance.rollout import Author
 from waggledance.view.curve import POINTS_LIMIT, Curve, cumulative, mean_over, smoothed
-from waggledance.view.state import QUOTES_LIMIT, RECENT_ROUNDS, NodeState, SwarmState, fold, fold_all
+from waggledance.view.state import (
+    OTHER_REASONS,
+    QUOTES_LIMIT,
+    REASONS_LIMIT,
+    RECENT_ROUNDS,
+    SAID_LIMIT,
+    NodeState,
+    SwarmState,
+    fold,
+    fold_all,
+)
 from waggledance.view.tally import cumulative as earned
 from waggledance.view.tally import gain, heldout, own, progress, tally
 
@@ -119,6 +130,52 @@ def test_quotes_are_bounded_and_only_rewarded_ones_count_as_rewarded() -> None:
     assert len(node.rewarded) == QUOTES_LIMIT
 
 
+def test_what_others_said_is_kept_to_be_browsed_and_earns_this_node_nothing() -> None:
+    swarm = fold_all(
+        SwarmState(),
+        (told(N0, r, Said(N1 if r % 2 else N0, "easy", "q", str(r), 1.0)) for r in range(2 * SAID_LIMIT)),
+    )
+    assert [saying.serial for saying in swarm.said] == list(range(SAID_LIMIT, 2 * SAID_LIMIT))
+    assert {saying.teller for saying in swarm.said} == {N0}
+    assert {quote.said.author for quote in swarm.nodes[N0].rewarded} == {N0}
+
+
+def test_rewards_by_task_are_a_curve_each() -> None:
+    node = node_after(
+        (0, Evaluated(0.1, {"gcd": 0.1}, 64, 1.0)),
+        (1, Verified(0.25, 1, 0.1, {"gcd": 0.5, "dice": 0.0})),
+        (2, Verified(0.5, 1, 0.1, {"gcd": 0.5})),
+        (2, Evaluated(0.4, {"gcd": 0.4}, 64, 1.0)),
+    )
+    assert node.own_by_source["gcd"].points == ((1, 0.5), (2, 0.5))
+    assert node.own_by_source["dice"].points == ((1, 0.0),)
+    assert node.heldout_by_source["gcd"].points == ((0, 0.1), (2, 0.4))
+
+
+def test_refusals_are_counted_round_by_round_and_made_up_reasons_share_one_curve() -> None:
+    node = node_after((1, Sampled(4, 0, {}, 0, 1, {"seal": 2})), (2, Sampled(4, 0, {}, 0, 1, {"forged": 1})))
+    assert {reason: curve.points for reason, curve in node.refusals.items()} == {
+        "seal": ((1, 2.0), (2, 0.0)),
+        "forged": ((2, 1.0),),
+    }
+    flooded = node_after(*((r, Sampled(4, 0, {}, 0, 1, {f"version {r}": 1})) for r in range(200)))
+    assert len(flooded.refusals) == len(flooded.refused) == REASONS_LIMIT + 1
+    assert flooded.refused[OTHER_REASONS] == 200 - REASONS_LIMIT
+
+
+def test_a_rounds_seconds_are_counted_from_lesson_to_lesson_and_a_clock_set_back_takes_none() -> None:
+    times = [(10.0, STARTED), (12.5, learned(0.1)), (20.0, Evaluated(0.1, {}, 1, 1.0)), (23.0, learned(0.1))]
+    node = fold_all(SwarmState(), (Entry(at, N0, r, event) for r, (at, event) in enumerate(times))).nodes[N0]
+    assert [seconds for _, seconds in node.round_seconds.points] == [2.5, 3.0]
+    back = fold(SwarmState({N0: node}), Entry(1.0, N0, 9, learned(0.1))).nodes[N0]
+    assert back.round_seconds.newest == (9, 0.0)
+
+
+def test_what_a_process_takes_is_its_newest_measurement() -> None:
+    node = node_after((1, Used(100, 200, 1.0)), (2, Used(150, 200, 2.0)))
+    assert (node.memory_bytes, node.peak_bytes, node.cpu_seconds) == (150, 200, 2.0)
+
+
 def test_a_node_that_went_back_to_a_checkpoint_tells_its_rounds_once() -> None:
     rewards = [(1, 0.1), (2, 0.2), (3, 0.3), (2, 0.5)]
     node = node_after(*((round_, Verified(reward, 1, 0.1)) for round_, reward in rewards))
@@ -147,7 +204,8 @@ events: st.SearchStrategy[Event] = st.one_of(
     ),
     st.builds(Evaluated, rewards, st.just({}), st.integers(0), rewards),
     st.builds(Generated, *[st.integers(0, 99)] * 3, rewards),
-    st.builds(Verified, rewards, st.integers(0), rewards),
+    st.builds(Verified, rewards, st.integers(0), rewards, st.dictionaries(names, rewards, max_size=3)),
+    st.builds(Used, st.integers(0), st.integers(0), rewards),
     st.builds(Said, names.map(Author), names, names, names, rewards),
     st.builds(Shared, st.integers(0), st.integers(0)),
     st.builds(Sampled, st.integers(0), st.integers(0), counts, st.integers(0), st.integers(0), counts),

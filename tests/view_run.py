@@ -16,6 +16,7 @@ from waggledance.events import (
     Saved,
     Shared,
     Started,
+    Used,
     Verified,
 )
 from waggledance.rollout import Author
@@ -60,7 +61,8 @@ def events_of_round(
     rollouts = 32 if together else 64
     right = sum(rng.random() < skill for _ in range(rollouts))
     yield Generated(rollouts // 8, rollouts, rollouts * 20, 0.4)
-    yield Verified(right / rollouts, min(right, 4), 0.01)
+    by_source = {source: min(1.0, skill * rng.uniform(0.4, 1.6)) for source, _, _ in rng.sample(QUESTIONS, 2)}
+    yield Verified(right / rollouts, min(right, 4), 0.01, by_source)
     if right:
         source, question, answer = rng.choice(QUESTIONS)
         yield Said(author, source, question, answer, 1.0)
@@ -73,6 +75,7 @@ def events_of_round(
         yield Shared(4, 2600)
         yield Sampled(4, 4, taken, 120, 7, {"stale": 1} if rng.random() < 0.1 else {})
     yield Learned(min(1.0, skill * 1.6), 8, 900, 0.01, 0.4, 0.0, 0.01, 0.6)
+    yield Used(400_000_000 + 1_000_000 * place, 500_000_000, 60.0 * time)
 
 
 def told(author: Author, round_: int, event: Event) -> Entry:

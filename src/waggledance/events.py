@@ -43,10 +43,12 @@ class Verified(msgspec.Struct, frozen=True, tag="verified"):
     informative: int
     """Groups whose rewards differ."""
     seconds: float
+    by_source: dict[str, float] = {}
+    """The same by task source."""
 
 
 class Said(msgspec.Struct, frozen=True, tag="said"):
-    """One rollout of the round, to look at: a rewarded one where there is one."""
+    """One rollout of the round, to look at: the best own one, and any own and any foreign one."""
 
     author: Author
     source: str
@@ -110,6 +112,15 @@ class Learned(msgspec.Struct, frozen=True, tag="learned"):
     seconds: float
 
 
+class Used(msgspec.Struct, frozen=True, tag="used"):
+    """What a node's process takes of its machine, after a round."""
+
+    memory_bytes: int
+    peak_bytes: int
+    cpu_seconds: float
+    """Since it started."""
+
+
 class Saved(msgspec.Struct, frozen=True, tag="saved"):
     path: str
 
@@ -134,6 +145,7 @@ Event = (
     | Parted
     | Sampled
     | Learned
+    | Used
     | Saved
     | Finished
     | Failed

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from waggledance.errors import TaskError
-from waggledance.events import Event, Generated, Learned, Said, Sampled, Shared, Verified
+from waggledance.events import Event, Generated, Learned, Sampled, Shared, Verified
 from waggledance.journal import Journal
+from waggledance.quote import any_said, best_said
 from waggledance.rollout import Author, Group, Rollout, ScoredGroup, mean_reward, name_of
 from waggledance.seams import Learner, Mix, Policy, Source, Swarm, Traffic
 from waggledance.seed import derive
@@ -101,9 +102,9 @@ class Node:
         start = self._stopwatch()
         own = [self._score(task, group) for task, group in zip(tasks, groups, strict=True)]
         informative = sum(scored.informative for scored in own)
-        self._tell(Verified(mean_reward(own), informative, self._stopwatch() - start))
-        if own:
-            self._tell(_best_said(own))
+        self._tell(Verified(mean_reward(own), informative, self._stopwatch() - start, _by_source(own)))
+        for said in (*best_said(own), *any_said(own, random.Random(self._derive("say")))):
+            self._tell(said)
         return own
 
     def share(self, own: Sequence[ScoredGroup]) -> None:
@@ -123,6 +124,9 @@ class Node:
         batch = self._mix.choose(own, self._scored(portion))
         self._appetite.note(portion)
         self._tell_sampled(batch, len(heard))
+        foreign = [scored for scored in batch if scored.group.author != self.settings.author]
+        for said in any_said(foreign, random.Random(self._derive("hear"))):
+            self._tell(said)
         return batch
 
     def learn(self, batch: Sequence[ScoredGroup]) -> None:
@@ -214,10 +218,13 @@ class Node:
         self.journal.tell(event)
 
 
-def _best_said(own: Sequence[ScoredGroup]) -> Said:
-    scored = max(own, key=lambda scored: max(scored.rewards))
-    reward, rollout = max(zip(scored.rewards, scored.group.rollouts, strict=True), key=lambda pair: pair[0])
-    return Said(scored.group.author, scored.task.source, scored.task.question, rollout.text, reward)
+def _by_source(own: Sequence[ScoredGroup]) -> dict[str, float]:
+    """The mean own reward of each task source that was drawn."""
+    sources = {scored.task.source for scored in own}
+    return {
+        source: mean_reward([scored for scored in own if scored.task.source == source])
+        for source in sorted(sources)
+    }
 
 
 def _by_reason(refused: Counter[tuple[Author | None, str]]) -> dict[str, int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from waggledance import __version__
 from waggledance.cli.assemble import Assembled, Place, assemble
 from waggledance.cli.snapshot import Snapshots
+from waggledance.cli.usage import usage
 from waggledance.config import NodeConfig
 from waggledance.errors import WaggleError
 from waggledance.evaluate import evaluate
@@ -50,6 +51,7 @@ def _do_rounds(
         _measure(config, parts, journal)
     while parts.node.round_number < config.rounds and not stopping():
         parts.node.round()
+        journal.tell(usage())
         snapshots.write()
         every = config.evaluate.every_rounds
         if every and parts.node.round_number % every == 0 and parts.node.round_number < config.rounds:

@@ -20,21 +20,23 @@ class Curve(msgspec.Struct, frozen=True):
     pending: tuple[float, ...] = ()
     """Newest measurements that do not fill a point yet."""
     newest: Point | None = None
+    limit: int = POINTS_LIMIT
+    """Points it may have before neighbours merge; even."""
 
     def with_point(self, round_: int, value: float) -> "Curve":
         """A round that is told again replaces itself and all after it: the node went back to a checkpoint."""
         kept = self if self.newest is None or round_ > self.newest[0] else self._before(round_)
         pending = (*kept.pending, value)
         if len(pending) < kept.stride:
-            return Curve(kept.points, kept.stride, pending, (round_, value))
+            return Curve(kept.points, kept.stride, pending, (round_, value), self.limit)
         points = (*kept.points, (round_, sum(pending) / len(pending)))
-        if len(points) < POINTS_LIMIT:
-            return Curve(points, kept.stride, (), (round_, value))
-        return Curve(_merged_in_pairs(points), kept.stride * 2, (), (round_, value))
+        if len(points) < self.limit:
+            return Curve(points, kept.stride, (), (round_, value), self.limit)
+        return Curve(_merged_in_pairs(points), kept.stride * 2, (), (round_, value), self.limit)
 
     def _before(self, round_: int) -> "Curve":
         points = tuple(point for point in self.points if point[0] < round_)
-        return Curve(points, self.stride, (), points[-1] if points else None)
+        return Curve(points, self.stride, (), points[-1] if points else None, self.limit)
 
     @property
     def rounds(self) -> int:

@@ -26,6 +26,7 @@ from waggledance.events import (
     Saved,
     Shared,
     Started,
+    Used,
     Verified,
 )
 from waggledance.rollout import Author
@@ -36,8 +37,16 @@ Phase = Literal["start", "measure", "generate", "verify", "share", "sample", "le
 
 RECENT_ROUNDS = 20
 QUOTES_LIMIT = 8
-MET_LIMIT = 256
-BLAMED_LIMIT = 256
+SAID_LIMIT = 400
+"""Of a whole swarm's rollouts, to browse."""
+MET_LIMIT = 512
+BLAMED_LIMIT = 512
+SOURCES_LIMIT = 128
+REASONS_LIMIT = 24
+"""A stranger can make up reasons: each version of the wire that it claims is one."""
+SMALL_CURVE = Curve(limit=256)
+"""For what is drawn small: by task, by reason, seconds, gradients."""
+OTHER_REASONS = "other"
 
 
 class Neighbour(msgspec.Struct, frozen=True):
@@ -51,8 +60,18 @@ class Quote(msgspec.Struct, frozen=True):
     said: Said
 
 
+class Saying(msgspec.Struct, frozen=True):
+    """A quote in the order of the whole swarm, and who told it: that is its author, or one who took it."""
+
+    serial: int
+    teller: Author
+    round: int
+    said: Said
+
+
 class NodeState(msgspec.Struct, frozen=True):
     author: Author
+    started: Started | None = None
     model: str = ""
     mix: str = ""
     rounds: int = 0
@@ -67,6 +86,17 @@ class NodeState(msgspec.Struct, frozen=True):
     heldout: Curve = Curve()
     heldout_start: float | None = None
     evaluations: int = 0
+    own_by_source: Mapping[str, Curve] = msgspec.field(default_factory=dict[str, Curve])
+    heldout_by_source: Mapping[str, Curve] = msgspec.field(default_factory=dict[str, Curve])
+
+    grad_norm: Curve = SMALL_CURVE
+    kl: Curve = SMALL_CURVE
+    round_seconds: Curve = SMALL_CURVE
+    """How long rounds took, by the node's own clock."""
+    learned_at: float | None = None
+    memory_bytes: int = 0
+    peak_bytes: int = 0
+    cpu_seconds: float = 0.0
 
     tokens_generated: int = 0
     tokens_trained: int = 0
@@ -89,11 +119,14 @@ class NodeState(msgspec.Struct, frozen=True):
     dropped: int = 0
     listening: float = 1.0
     refused: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
+    refusals: Mapping[str, Curve] = msgspec.field(default_factory=dict[str, Curve])
+    """How many were refused in a round, by reason; a reason's curve begins where it was first met."""
     refused_of: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict[str, Mapping[str, int]])
 
     quotes: tuple[Quote, ...] = ()
-    """What was said newest, rewarded or not."""
+    """What was said newest, rewarded or not, by this node or by others."""
     rewarded: tuple[Quote, ...] = ()
+    """What earned something of what this node said itself."""
     saved: str | None = None
     finished: str | None = None
     error: str | None = None
@@ -109,6 +142,10 @@ class NodeState(msgspec.Struct, frozen=True):
 
 class SwarmState(msgspec.Struct, frozen=True):
     nodes: Mapping[Author, NodeState] = msgspec.field(default_factory=dict[Author, NodeState])
+    said: tuple[Saying, ...] = ()
+    """What was said newest by anybody, oldest first."""
+    said_count: int = 0
+    """How much was said since the start: a saying's serial is its place in this."""
 
     @property
     def in_order(self) -> list[NodeState]:
@@ -118,7 +155,11 @@ class SwarmState(msgspec.Struct, frozen=True):
 
 def fold(swarm: SwarmState, entry: Entry) -> SwarmState:
     node = swarm.nodes.get(entry.node) or NodeState(author=entry.node)
-    return SwarmState({**swarm.nodes, entry.node: fold_node(node, entry)})
+    nodes = {**swarm.nodes, entry.node: fold_node(node, entry)}
+    if not isinstance(entry.event, Said):
+        return SwarmState(nodes, swarm.said, swarm.said_count)
+    saying = Saying(swarm.said_count, entry.node, entry.round, entry.event)
+    return SwarmState(nodes, (*swarm.said, saying)[-SAID_LIMIT:], swarm.said_count + 1)
 
 
 def fold_all(swarm: SwarmState, entries: Iterable[Entry]) -> SwarmState:
@@ -133,20 +174,24 @@ def fold_node(node: NodeState, entry: Entry) -> NodeState:
 
 
 def _told(node: NodeState, event: Event, at: float) -> NodeState:
-    if isinstance(event, Started | Evaluated | Saved | Finished | Failed):
-        return _told_of_run(node, event)
+    if isinstance(event, Started | Evaluated | Used | Saved | Finished | Failed):
+        return _told_of_run(node, event, at)
     if isinstance(event, Met | Parted):
         return _told_of_peers(node, event, at)
-    return _told_of_round(node, event)
+    return _told_of_round(node, event, at)
 
 
-def _told_of_run(node: NodeState, event: Started | Evaluated | Saved | Finished | Failed) -> NodeState:
+def _told_of_run(
+    node: NodeState, event: Started | Evaluated | Used | Saved | Finished | Failed, at: float
+) -> NodeState:
     change = msgspec.structs.replace
     match event:
         case Started():
             # A node that starts again has outlived what ended it.
             return change(
                 node,
+                started=event,
+                learned_at=at,
                 model=event.model,
                 mix=event.mix,
                 rounds=event.rounds,
@@ -157,9 +202,22 @@ def _told_of_run(node: NodeState, event: Started | Evaluated | Saved | Finished 
             )
         case Evaluated():
             first = event.reward if node.heldout_start is None else node.heldout_start
-            heldout = node.heldout.with_point(node.round, event.reward)
             return change(
-                node, phase="generate", heldout=heldout, heldout_start=first, evaluations=node.evaluations + 1
+                node,
+                phase="generate",
+                heldout=node.heldout.with_point(node.round, event.reward),
+                heldout_start=first,
+                evaluations=node.evaluations + 1,
+                heldout_by_source=_curves(node.heldout_by_source, node.round, event.by_source),
+                # Measuring is no part of the next round's time.
+                learned_at=at,
+            )
+        case Used():
+            return change(
+                node,
+                memory_bytes=event.memory_bytes,
+                peak_bytes=event.peak_bytes,
+                cpu_seconds=event.cpu_seconds,
             )
         case Saved():
             return change(node, saved=event.path)
@@ -170,7 +228,7 @@ def _told_of_run(node: NodeState, event: Started | Evaluated | Saved | Finished 
 
 
 def _told_of_round(
-    node: NodeState, event: Generated | Verified | Said | Shared | Sampled | Learned
+    node: NodeState, event: Generated | Verified | Said | Shared | Sampled | Learned, at: float
 ) -> NodeState:
     change = msgspec.structs.replace
     match event:
@@ -182,10 +240,16 @@ def _told_of_round(
                 seconds_generating=node.seconds_generating + event.seconds,
             )
         case Verified():
-            return change(node, phase="share", own=node.own.with_point(node.round, event.reward))
+            return change(
+                node,
+                phase="share",
+                own=node.own.with_point(node.round, event.reward),
+                own_by_source=_curves(node.own_by_source, node.round, event.by_source),
+            )
         case Said():
             quote = Quote(node.round, event)
-            rewarded = _newest(node.rewarded, quote) if event.reward > 0 else node.rewarded
+            earned = event.reward > 0 and event.author == node.author
+            rewarded = _newest(node.rewarded, quote) if earned else node.rewarded
             return change(node, quotes=_newest(node.quotes, quote), rewarded=rewarded)
         case Shared():
             return change(
@@ -206,12 +270,19 @@ def _told_of_round(
                 taken_by_round=(*node.taken_by_round, event.by_author)[-RECENT_ROUNDS:],
                 pool=event.pool,
                 peers=event.peers,
-                refused=_summed((node.refused, event.refused)),
+                refused=_counted(node.refused, event.refused),
+                refusals=_refusals(node.refusals, node.round, event.refused),
             )
         case Learned():
+            took = None if node.learned_at is None else max(0.0, at - node.learned_at)
+            pace = node.round_seconds if took is None else node.round_seconds.with_point(node.round, took)
             return change(
                 node,
                 phase="generate",
+                round_seconds=pace,
+                learned_at=at,
+                grad_norm=node.grad_norm.with_point(node.round, event.grad_norm),
+                kl=node.kl.with_point(node.round, event.kl),
                 trained=node.trained.with_point(node.round, event.reward),
                 tokens_trained=node.tokens_trained + event.tokens,
                 seconds_learning=node.seconds_learning + event.seconds,
@@ -231,6 +302,32 @@ def _told_of_peers(node: NodeState, event: Met | Parted, at: float) -> NodeState
 
 def _newest(quotes: tuple[Quote, ...], quote: Quote) -> tuple[Quote, ...]:
     return (*quotes, quote)[-QUOTES_LIMIT:]
+
+
+def _curves(curves: Mapping[str, Curve], round_: int, values: Mapping[str, float]) -> Mapping[str, Curve]:
+    if not values:
+        return curves
+    known = dict(curves)
+    for name, value in values.items():
+        if name in known or len(known) < SOURCES_LIMIT:
+            known[name] = known.get(name, SMALL_CURVE).with_point(round_, value)
+    return known
+
+
+def _refusals(curves: Mapping[str, Curve], round_: int, refused: Mapping[str, int]) -> Mapping[str, Curve]:
+    """Every reason that is known gets a point a round, 0 where nothing was refused for it."""
+    counted = _counted(dict.fromkeys(curves, 0), refused)
+    return {
+        reason: curves.get(reason, SMALL_CURVE).with_point(round_, count) for reason, count in counted.items()
+    }
+
+
+def _counted(before: Mapping[str, int], new: Mapping[str, int]) -> Mapping[str, int]:
+    """Reasons beyond the limit are counted as one."""
+    total = Counter(before)
+    for reason, count in new.items():
+        total[reason if reason in total or len(total) < REASONS_LIMIT else OTHER_REASONS] += count
+    return total
 
 
 def _summed(counts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
