@@ -36,6 +36,7 @@ cost to anyone, until it reads again."""
 ZENOH_MESSAGE_LIMIT_BYTES = 4 * MESSAGE_LIMIT_BYTES
 """Zenoh drops larger ones before they are whole in memory. Above our own limit, so that ours is the one that
 counts a refusal."""
+ONE_DIALS = {"to_router": "always", "to_peer": "greater-zid"}
 MULTICAST_PORT = 7446
 ROUTER_PORT = 7447
 CERTIFICATE_YEARS = range(2020, 2120)
@@ -122,7 +123,8 @@ def _scouting(meeting_point: str | None, interface: str) -> dict[str, Any]:
             "address": meeting_point or f"239.255.0.0:{MULTICAST_PORT}",
             "interface": interface,
         },
-        "gossip": {"enabled": True},
+        # Where two dial each other at once, what one of them told may be lost with the link that is dropped.
+        "gossip": {"enabled": True, "autoconnect_strategy": {"peer": ONE_DIALS}},
     }
 
 
