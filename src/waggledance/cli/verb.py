@@ -27,5 +27,18 @@ def add_verb(
     return parser
 
 
+def add_group(verbs: Any, name: str, what: str, *, description: str, example: str, metavar: str) -> Any:
+    """A verb that only has verbs of its own."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=what,
+        description=description,
+        epilog=example,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    return parser.add_subparsers(dest=name, required=True, metavar=metavar, parser_class=type(parser))
+
+
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     return [flag for action in parser._actions for flag in action.option_strings]

@@ -1,0 +1,1 @@
+"""Measurements: what the swarm and the round cost, beside others and beside their own floor."""

@@ -1,0 +1,81 @@
+"""`waggle bench swarm`: what the swarm does and costs, as one JSON object and as a table."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from waggledance.bench.aha import Aha, measure_aha
+from waggledance.cli.verb import add_verb
+from waggledance.errors import UsageError
+
+PARTS = ("aha",)
+AHA_SIZES, AHA_SEEDS = (8, 32, 128, 512), (1, 2, 3)
+AHA_LIMIT_S = 600.0
+DESCRIPTION = (
+    """Measures the swarm: how many rounds an aha takes to spread. Progress goes to standard error."""
+)
+EXAMPLE = """example:
+  waggle bench swarm --part aha --nodes 32
+  waggle bench swarm --json > swarm.json"""
+
+
+class Figures(msgspec.Struct, omit_defaults=True):
+    """What was asked for; what was not is left out."""
+
+    aha: list[Aha] | None = None
+
+
+def add_parser(kinds: Any) -> None:
+    parser = add_verb(
+        kinds, "swarm", "what the swarm does and costs", description=DESCRIPTION, example=EXAMPLE, run=run
+    )
+    parser.add_argument("--part", choices=PARTS, help="this one only (default: all)")
+    parser.add_argument("--nodes", type=int, metavar="N", help="swarms of at most so many nodes")
+    parser.add_argument("--seconds", type=float, metavar="S", help="at most so long for each part")
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.nodes is not None and not 2 <= options.nodes <= 4096:
+        raise UsageError(f"--nodes {options.nodes}: take 2 to 4096")
+    if options.seconds is not None and not 1 <= options.seconds <= 86_400:
+        raise UsageError(f"--seconds {options.seconds:g}: take 1 to 86400")
+    figures = Figures()
+    parts: dict[str, Callable[[argparse.Namespace, Figures], None]] = {"aha": _aha}
+    for name, measure in parts.items():
+        if options.part in (None, name):
+            measure(options, figures)
+    if options.json:
+        print(msgspec.json.encode(figures).decode())
+    else:
+        _show(figures)
+    return 0
+
+
+def _aha(options: argparse.Namespace, figures: Figures) -> None:
+    sizes = _sizes(AHA_SIZES, options.nodes)
+    figures.aha = measure_aha(sizes, AHA_SEEDS, options.seconds or AHA_LIMIT_S, _tell)
+
+
+def _sizes(all_sizes: tuple[int, ...], most: int | None) -> tuple[int, ...]:
+    """Those up to `most`, which is one of them where it is given."""
+    if most is None:
+        return all_sizes
+    return (*(size for size in all_sizes if size < most), most)
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _show(figures: Figures) -> None:
+    console = Console()
+    if figures.aha is not None:
+        table = Table("nodes", "seed", "rounds to half", "to nine tenths", title="aha", title_justify="left")
+        for aha in figures.aha:
+            table.add_row(*map(str, (aha.nodes, aha.seed, aha.rounds_to_half, aha.rounds_to_nine_tenths)))
+        console.print(table)
