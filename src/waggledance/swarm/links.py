@@ -10,7 +10,7 @@ import base64
 import datetime
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +69,12 @@ def router_config(
     ticket: Ticket, connect: Sequence[str], listen: Sequence[str], own: Own | None = None
 ) -> dict[str, Any]:
     return _config("router", connect, listen, ticket, own) | {"scouting": _scouting(None, LOOPBACK)}
+
+
+def next_router_first(config: Mapping[str, Any]) -> dict[str, Any]:
+    """For another try: Zenoh spends all its time on the first of them where that one's machine is silent."""
+    dialled = config["connect"]["endpoints"]
+    return {**config, "connect": {**config["connect"], "endpoints": [*dialled[1:], *dialled[:1]]}}
 
 
 def _config(

@@ -38,7 +38,7 @@ from waggledance.swarm.key import (
     token_of,
     tokens_of,
 )
-from waggledance.swarm.links import LEASE_MS, node_config
+from waggledance.swarm.links import LEASE_MS, next_router_first, node_config
 from waggledance.swarm.mailbox import Letter, Mailbox, Ring, Tally
 from waggledance.swarm.presence import Presence, leaving
 from waggledance.swarm.seal import SwarmSeal
@@ -351,6 +351,7 @@ class _Line:
                 self.trouble = None
             except SwarmError as error:
                 self.trouble = str(error)
+                self._config = next_router_first(self._config)
                 self._ending.wait(REOPEN_S)
         return self._session
 
