@@ -11,7 +11,10 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "waggledance"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-TORCH_ROOMS = ("model.py", "checkpoint.py", "policy/hf.py", "policy/reader.py", "learner/", "cli/assemble.py")
+TORCH_ROOMS = (
+    "model.py", "smollm2.py", "checkpoint.py", "policy/hf.py", "policy/reader.py", "learner/",
+    "cli/assemble.py",
+)  # fmt: skip
 ROOMS_OF = {
     "torch": TORCH_ROOMS,
     "transformers": TORCH_ROOMS,
@@ -21,7 +24,7 @@ ROOMS_OF = {
     "matplotlib": ("view/picture.py",),
     "rich": ("view/", "cli/"),
     "multiprocessing": ("cli/processes.py",),
-    "subprocess": ("tasks/child.py", "bench/"),
+    "subprocess": ("smollm2.py", "tasks/child.py", "bench/"),
 }
 
 LAYERS = {
@@ -38,7 +41,7 @@ LAYERS = {
 """Which rooms a room may import, besides the nouns; node.py, cli and, to measure them, bench put them
 together."""
 NODE_MAY_IMPORT = {"sharing"}
-TORCH_NOUNS = {"model", "checkpoint"}
+TORCH_NOUNS = {"model", "smollm2", "checkpoint"}
 TOP = {"node", "evaluate", "__main__", "cli"}
 """What no room below may import."""
 

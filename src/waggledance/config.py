@@ -30,7 +30,7 @@ Text = Annotated[str, Meta(pattern=TEXT)]
 
 class PolicyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: Annotated[Literal["hf", "scripted"], Meta(description="who answers")] = "hf"
-    model: Annotated[Text, Meta(description="tiny, a folder, or a name on the hub")] = "tiny"
+    model: Annotated[Text, Meta(description="tiny, smollm2, a folder, or a name on the hub")] = "tiny"
     device: Annotated[Text, Meta(description="cpu, cuda or mps")] = "cpu"
     system_prompt: Annotated[str | None, Meta(description="default: how to mark the answer")] = None
     temperature: Annotated[float, Meta(ge=0, le=10, description="0 is greedy")] = 1.0

@@ -25,6 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from waggledance.errors import MissingError, ModelError, UsageError
+from waggledance.smollm2 import SMOLLM2, smollm2_folder
 from waggledance.task import Task
 
 TINY = "tiny"
@@ -116,11 +117,12 @@ class Model:
 
 
 def load_model(name: str, *, device: str = "cpu", system_prompt: str | None = None) -> Model:
-    """The shipped tiny model, a folder, or a name on the hub. No remote code, safetensors only."""
+    """The shipped tiny model, SmolLM2 from the package index, a folder, or a name on the hub. No remote code,
+    safetensors only."""
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
     _check_device(device)
-    folder = TINY_FOLDER if name == TINY else _folder(name)
+    folder = _folder(name)
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -153,7 +155,11 @@ def _check_device(device: str) -> None:
 
 
 def _folder(name: str) -> Path:
-    """Where a model's files are; a hub model's are fetched unless they are here already."""
+    """Where a model's files are; what is not here yet is fetched."""
+    if name == TINY:
+        return TINY_FOLDER
+    if name == SMOLLM2:
+        return smollm2_folder()
     folder = os.path.expanduser(name)
     if os.path.isdir(folder):
         return Path(folder)
