@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from view_run import swarm_state, told
-from waggledance.events import Failed, Said, Sampled, Started, Verified
+from waggledance.events import Failed, Met, Said, Sampled, Started, Verified
 from waggledance.rollout import Author
 from waggledance.view.panels import Swarms
 from waggledance.view.state import SwarmState, fold, fold_all
@@ -54,6 +54,9 @@ STATES: dict[str, Swarms] = {
     "many nodes": {"silo": swarm_state(5, nodes=40, together=False), "swarm": swarm_state(5, nodes=40)},
     "three": {**demo(40), "other": swarm_state(20)},
     "hostile": {HOSTILE: hostile_swarm()},
+    "hostile and alone": {
+        HOSTILE: SwarmState({name: node for name, node in hostile_swarm().nodes.items() if name != "n1"})
+    },
 }
 
 
@@ -78,6 +81,32 @@ def test_80_by_24_shows_the_whole_story() -> None:
     assert "round 40/120" in text
     assert "3:10 left" in text
     assert all(f"n{place} " in text for place in range(8))
+
+
+def test_one_node_alone_gets_a_portrait() -> None:
+    peer = Author("bob.abcdefgh234567ab")
+    node = fold_all(
+        swarm_state(40, nodes=1),
+        [
+            told(Author("n0"), 41, Met(peer, "smollm2", 10**8, "0", {})),
+            told(Author("n0"), 41, Sampled(4, 2, {peer: 2}, 9, 1, {"digest": 3}, {peer: {"digest": 3}}, 5)),
+            told(Author("n0"), 41, Said(peer, "easy:gcd", "gcd of 4 and 6?", "two", 0.0)),
+        ],
+    )
+    text = "\n".join(screen({"run": node}, 100, 30))
+    for question in ("Is it learning?", "What is it doing?", "Who gives, and what was refused?"):
+        assert question in text
+    assert "learning · round 41" in text
+    assert "took 2 of 5 heard" in text
+    assert "refused: digest 3 (a task source this node has in another version)" in text
+    assert re.search(r"● bob +2 taken 100%  refused digest 3  smollm2", text)
+    assert re.search(r"41 \.000 bob +easy:gcd +gcd of 4 and 6\? → two", text)
+
+
+def test_silence_is_told_after_a_minute() -> None:
+    assert plain_line(demo(40), 62.5, silent_seconds=59.0).endswith("2:05 left")
+    assert plain_line(demo(40), 62.5, silent_seconds=125.0).endswith("silent for 2:05")
+    assert plain_line(demo(120), 62.5, silent_seconds=125.0).endswith("done in 1:02")
 
 
 def test_a_failed_node_says_why() -> None:

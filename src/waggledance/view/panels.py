@@ -20,20 +20,21 @@ Swarms = Mapping[str, SwarmState]
 """Label → state, in the order they are compared: the one in question comes last."""
 
 _STYLES = ("orange1", "green3", "magenta", "grey70")
-_LAST_STYLE = "bold deep_sky_blue1"
-_QUIET = "grey58"
-_SHADES = " ░▒▓█"
+LAST_STYLE = "bold deep_sky_blue1"
+QUIET = "grey58"
+SHADES = " ░▒▓█"
 _CELL = 19
 """One node's line in one swarm: round, own reward now, held-out reward before and now."""
 
 
 def styles(labels: Sequence[str]) -> dict[str, str]:
     shown = {label: _STYLES[place % len(_STYLES)] for place, label in enumerate(labels)}
-    return shown | ({labels[-1]: _LAST_STYLE} if labels else {})
+    return shown | ({labels[-1]: LAST_STYLE} if labels else {})
 
 
 def fitted(line: Text, width: int) -> Text:
     fitting = line.copy()
+    fitting.end = "\n"
     fitting.truncate(width, overflow="crop", pad=True)
     return fitting
 
@@ -55,10 +56,10 @@ def own_rewards(swarms: Swarms, width: int, height: int) -> list[Text]:
     details = ("own reward per round", "own reward")
     if smoothing > 1:
         details = (f"own reward per round, moving average of {smoothing}", *details)
-    head = _title(question, details, width - legend.cell_len).append_text(legend)
+    head = title(question, details, width - legend.cell_len).append_text(legend)
     series = [Series(label, points, dashed[label]) for label, points in curves.items()]
     rows = draw(series, width, max(1, height - 1), x_end=float(rounds), x_name="round")
-    lines = [Text.assemble(*((text, style_of.get(name, _QUIET)) for text, name in row)) for row in rows]
+    lines = [Text.assemble(*((text, style_of.get(name, QUIET)) for text, name in row)) for row in rows]
     return [head, *lines][:height]
 
 
@@ -70,17 +71,17 @@ def nodes(swarms: Swarms, width: int, height: int) -> list[Text]:
     cell_width = max(_CELL, (width - 4) // max(1, len(swarms)) - 2)
     # One scale for all sparks: a curve that looks as high as its neighbour is as high.
     top = max((value for swarm in swarms.values() for _, value in _own_points(swarm)), default=0.0)
-    head = Text("node", _QUIET)
+    head = Text("node", QUIET)
     for label in swarms:
         head.append(f"{plain(label, 6):>6}", style_of[label])
-        head.append(f"{'own':>5}{'held-out':>10}".ljust(cell_width - 4), _QUIET)
-    lines = [_title("How is each node doing?", (), width), head]
+        head.append(f"{'own':>5}{'held-out':>10}".ljust(cell_width - 4), QUIET)
+    lines = [title("How is each node doing?", (), width), head]
     for row in twins[: max(0, height - len(lines))]:
         line = Text(f"{names[_name(row)]:<4}")
         for label, node in zip(swarms, row, strict=True):
             line.append("  ").append_text(_node_cell(node, cell_width, style_of[label], top))
         lines.append(line)
-    return _with_rest_counted(lines[:height], len(twins) + 2 - height)
+    return with_rest_counted(lines[:height], len(twins) + 2 - height)
 
 
 def takers_and_givers(swarm: SwarmState, width: int, height: int) -> list[Text]:
@@ -90,14 +91,14 @@ def takers_and_givers(swarm: SwarmState, width: int, height: int) -> list[Text]:
     givers = sorted(
         {name for counts in taken.values() for name in counts}, key=lambda name: (len(name), name)
     )
-    title = _title("Who learns from whom?", ("% of what each took lately", "in %"), width)
+    head = title("Who learns from whom?", ("% of what each took lately", "in %"), width)
     if not givers:
-        return [title, Text("nobody has taken a group yet", _QUIET)][:height]
+        return [head, Text("nobody has taken a group yet", QUIET)][:height]
     cell = 4 if width >= 5 + 4 * len(givers) else 3
     shown = givers[: max(1, (width - 5) // cell)]
     names = short_names([*givers, *taken], 3)
     fair = 1 / max(1, len(givers) - (1 if set(taken) & set(givers) else 0))
-    lines = [title, Text("from ", _QUIET) + Text("".join(f"{names[name]:>{cell}}" for name in shown))]
+    lines = [head, Text("from ", QUIET) + Text("".join(f"{names[name]:>{cell}}" for name in shown))]
     for node in takers[: max(0, height - len(lines))]:
         shares = _shares(taken[node.author], shown)
         cells = (
@@ -105,23 +106,23 @@ def takers_and_givers(swarm: SwarmState, width: int, height: int) -> list[Text]:
             for name, share in zip(shown, shares, strict=True)
         )
         lines.append(Text(f"{names[node.author]:>4} ") + Text().join(cells))
-    return _with_rest_counted(lines[:height], len(takers) + 2 - height)
+    return with_rest_counted(lines[:height], len(takers) + 2 - height)
 
 
 def newest_answers(swarms: Swarms, width: int, height: int) -> list[Text]:
     """The newest rollouts that earned something: each author's newest, on two lines where there is room."""
     style_of = styles(list(swarms))
     told = _newest_of_each_author(swarms)
-    lines = [_title("What earned a reward just now?", (), width)]
+    lines = [title("What earned a reward just now?", (), width)]
     if not told:
-        lines.append(Text("nothing yet: at the start nearly every answer is wrong", _QUIET))
+        lines.append(Text("nothing yet: at the start nearly every answer is wrong", QUIET))
     for label, quote in told[: max(0, height - 1)]:
         roomy = height > 2 * len(told)
         head = _answer_head(label, quote, style_of[label], roomy or width >= 100)
         if roomy:
-            lines += [head, Text("     ").append_text(_answer(quote, width - 5))]
+            lines += [head, Text("     ").append_text(answer(quote, width - 5))]
         else:
-            lines.append(head.append_text(_answer(quote, width - head.cell_len)))
+            lines.append(head.append_text(answer(quote, width - head.cell_len)))
     return lines[:height]
 
 
@@ -179,25 +180,25 @@ def _newest_of_each_author(swarms: Swarms) -> list[tuple[str, Quote]]:
 
 
 def _answer_head(label: str, quote: Quote, style: str, roomy: bool) -> Text:
-    head = Text(f"{quote.round:>4} " if roomy else "", _QUIET)
+    head = Text(f"{quote.round:>4} " if roomy else "", QUIET)
     head.append_text(fitted(safe(f"{label} {name_of(quote.said.author)}", 10, style), 10))
     source_width = 23 if roomy else 12
-    head.append_text(fitted(safe(quote.said.source, source_width, _QUIET), source_width))
+    head.append_text(fitted(safe(quote.said.source, source_width, QUIET), source_width))
     return head.append(f" {reward_text(quote.said.reward):>4} ", "bold green3")
 
 
-def _answer(quote: Quote, width: int) -> Text:
+def answer(quote: Quote, width: int) -> Text:
     """Question → answer; the question is cut first, but never to less than half."""
     said = quote.said
     asked, answered = said.question.strip(), said.text.strip()
-    answer = safe(answered, max(width // 2, width - len(asked) - 3), "bold")
-    question = safe(asked, max(0, width - answer.cell_len - 3))
-    return question.append(" → ", _QUIET).append_text(answer)
+    told = safe(answered, max(width // 2, width - len(asked) - 3), "bold")
+    question = safe(asked, max(0, width - told.cell_len - 3))
+    return question.append(" → ", QUIET).append_text(told)
 
 
 def _node_cell(node: NodeState | None, width: int, style: str, top: float) -> Text:
     if node is None:
-        return Text("not started".ljust(width), _QUIET)
+        return Text("not started".ljust(width), QUIET)
     if node.error is not None:
         return fitted(safe(f"failed: {node.error}", width, "bold red"), width)
     before = reward_text(node.heldout_start)
@@ -225,24 +226,24 @@ def _shares(counts: Mapping[str, int], names: Sequence[str]) -> list[float]:
 def _share_cell(share: float, fair: float, width: int) -> Text:
     """Shaded by how it compares with an equal share: that is the middle shade, twice as much the darkest."""
     percent = f"{100 * share:.0f}"
-    shade = _SHADES[min(4, round(2 * share / fair))] if len(percent) < 3 else ""
-    return Text(" " * (width - 3)).append(shade, _LAST_STYLE).append(f"{percent:>2}")
+    shade = SHADES[min(4, round(2 * share / fair))] if len(percent) < 3 else ""
+    return Text(" " * (width - 3)).append(shade, LAST_STYLE).append(f"{percent:>2}")
 
 
 def _own_place(width: int) -> Text:
-    return Text(f"{'·':>{width}}", _QUIET)
+    return Text(f"{'·':>{width}}", QUIET)
 
 
 def _name(row: Sequence[NodeState | None]) -> str:
     return next((node.author for node in reversed(row) if node is not None), "")
 
 
-def _title(question: str, details: Sequence[str], width: int) -> Text:
+def title(question: str, details: Sequence[str], width: int) -> Text:
     """The question and the longest of the details that fits beside it."""
     fitting = next((detail for detail in details if len(question) + 1 + len(detail) <= width), "")
-    return fitted(Text(question, "bold").append(f" {fitting}", _QUIET), max(0, width))
+    return fitted(Text(question, "bold").append(f" {fitting}", QUIET), max(0, width))
 
 
-def _with_rest_counted(lines: list[Text], left_out: int) -> list[Text]:
+def with_rest_counted(lines: list[Text], left_out: int) -> list[Text]:
     """The last line gives way to the number of those that found no room, itself among them."""
-    return [*lines[:-1], Text(f"… and {left_out + 1} more", _QUIET)] if left_out > 0 and lines else lines
+    return [*lines[:-1], Text(f"… and {left_out + 1} more", QUIET)] if left_out > 0 and lines else lines

@@ -125,6 +125,23 @@ def progress(swarms: Iterable[SwarmState]) -> Progress:
     return Progress(rounds * done // planned, rounds, done / planned, ended)
 
 
+def seconds_since_start(swarms: Iterable[SwarmState], now: float) -> float:
+    """By the nodes' clocks; of a run that has ended, how long it took."""
+    states = list(swarms)
+    nodes = [node for state in states for node in state.nodes.values()]
+    starts = [node.started_at for node in nodes if node.started_at is not None]
+    if not starts:
+        return 0.0
+    end = max(node.seen_at for node in nodes) if progress(states).ended else now
+    return max(0.0, end - min(starts))
+
+
+def seconds_of_silence(swarms: Iterable[SwarmState], now: float) -> float:
+    """Since any node told anything."""
+    seen = [node.seen_at for state in swarms for node in state.nodes.values()]
+    return max(0.0, now - max(seen)) if seen else 0.0
+
+
 def own_curves(swarm: SwarmState, smoothing: int) -> list[list[Point]]:
     return [_smooth(node.own, smoothing) for node in swarm.in_order if node.own.points]
 

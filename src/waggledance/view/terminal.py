@@ -22,10 +22,14 @@ from waggledance.view.panels import (
     own_rewards,
     takers_and_givers,
 )
+from waggledance.view.portrait import doings, rewards, sayings, sharers
+from waggledance.view.state import NodeState
 from waggledance.view.tally import Progress, mean_own_curve, progress
 from waggledance.view.text import plain
 
 LINE_EVERY_SECONDS = 5.0
+SILENT_SECONDS = 60.0
+"""Silence that is told: a node that is at work tells something sooner, or it measures a large model."""
 
 _LEAST_PLOT_HEIGHT = 6
 _LEAST_NODES_WIDTH = 46
@@ -35,20 +39,31 @@ _TWO_COLUMNS_FROM = 150
 
 
 def render(
-    swarms: Swarms, width: int, height: int, elapsed_seconds: float, left_seconds: float | None = None
+    swarms: Swarms,
+    width: int,
+    height: int,
+    elapsed_seconds: float,
+    left_seconds: float | None = None,
+    silent_seconds: float = 0.0,
 ) -> Group:
     """The whole screen. Without `left_seconds` the time left is guessed from what the rounds took so far."""
-    body = _two_columns if width >= _TWO_COLUMNS_FROM and height >= 20 else _one_column
-    top = [headline(swarms, width, elapsed_seconds, left_seconds), *failures(swarms, width)]
-    lines = [*top, *body(swarms, width, max(0, height - len(top)))]
+    wide = width >= _TWO_COLUMNS_FROM and height >= 20
+    alone = _alone(swarms)
+    time_words = _time_words(progress(swarms.values()), elapsed_seconds, left_seconds, silent_seconds)
+    top = [headline(swarms, width, time_words), *failures(swarms, width)]
+    room = max(0, height - len(top))
+    if alone is None:
+        lines = [*top, *(_two_columns if wide else _one_column)(swarms, width, room)]
+    else:
+        lines = [*top, *(_wide_portrait if wide else _tall_portrait)(alone, width, room)]
     return Group(*(fitted(line, width) for line in lines[:height]))
 
 
-def headline(swarms: Swarms, width: int, elapsed_seconds: float, left_seconds: float | None) -> Text:
+def headline(swarms: Swarms, width: int, time_words: str) -> Text:
     now = progress(swarms.values())
     failed = sum(node.error is not None for swarm in swarms.values() for node in swarm.nodes.values())
     before = Text(f"round {now.round}/{now.rounds} ", "bold")
-    after = Text(f" {now.fraction:4.0%}  {_time_left(now, elapsed_seconds, left_seconds)}")
+    after = Text(f" {now.fraction:4.0%}  {time_words}")
     if failed:
         after.append(f"  {failed} failed", "bold red")
     bar_width = max(0, width - before.cell_len - after.cell_len)
@@ -56,7 +71,12 @@ def headline(swarms: Swarms, width: int, elapsed_seconds: float, left_seconds: f
     return before.append("━" * done, "green3").append("─" * (bar_width - done), "grey37").append_text(after)
 
 
-def plain_line(swarms: Swarms, elapsed_seconds: float, left_seconds: float | None = None) -> str:
+def plain_line(
+    swarms: Swarms,
+    elapsed_seconds: float,
+    left_seconds: float | None = None,
+    silent_seconds: float = 0.0,
+) -> str:
     """The same in one line without a control code: round 40/120  silo 0.021  swarm 0.083  2:05 left."""
     now = progress(swarms.values())
     parts = [f"round {now.round}/{now.rounds}"]
@@ -69,7 +89,7 @@ def plain_line(swarms: Swarms, elapsed_seconds: float, left_seconds: float | Non
         for node in swarm.in_order
         if node.error is not None
     )
-    return "  ".join([*parts, _time_left(now, elapsed_seconds, left_seconds)])
+    return "  ".join([*parts, _time_words(now, elapsed_seconds, left_seconds, silent_seconds)])
 
 
 class DemoView:
@@ -78,7 +98,7 @@ class DemoView:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
         self._live: Live | None = None
-        self._shown: tuple[Swarms, float, float | None] | None = None
+        self._shown: tuple[Swarms, float, float | None, float] | None = None
         self._next_line_seconds = 0.0
 
     def __enter__(self) -> "DemoView":
@@ -94,14 +114,21 @@ class DemoView:
             self._live.__enter__()
         return self
 
-    def show(self, swarms: Swarms, elapsed_seconds: float, left_seconds: float | None = None) -> None:
-        self._shown = (swarms, elapsed_seconds, left_seconds)
+    def show(
+        self,
+        swarms: Swarms,
+        elapsed_seconds: float,
+        left_seconds: float | None = None,
+        silent_seconds: float = 0.0,
+    ) -> None:
+        # Its own mapping: the states in it are frozen, the one that was given may go on.
+        self._shown = shown = (dict(swarms), elapsed_seconds, left_seconds, silent_seconds)
         if self._live is not None:
             width, height = self._console.size
-            self._live.update(render(swarms, width, height, elapsed_seconds, left_seconds), refresh=True)
+            self._live.update(render(shown[0], width, height, *shown[1:]), refresh=True)
         elif elapsed_seconds >= self._next_line_seconds:
             self._next_line_seconds = elapsed_seconds + LINE_EVERY_SECONDS
-            self._print(plain_line(swarms, elapsed_seconds, left_seconds))
+            self._print(plain_line(*shown))
 
     def __exit__(
         self,
@@ -118,8 +145,7 @@ class DemoView:
             self._print(plain_line(*self._shown))
             return
         width, height = self._console.size
-        swarms, elapsed_seconds, left_seconds = self._shown
-        self._console.print(render(swarms, width, min(height - 1, 40), elapsed_seconds, left_seconds))
+        self._console.print(render(self._shown[0], width, min(height - 1, 40), *self._shown[1:]))
 
     def _print(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
@@ -165,13 +191,43 @@ def _two_columns(swarms: Swarms, width: int, height: int) -> list[Text]:
     return beside(left, [Text(), *sharing, Text(), *answers], left_width, right_width)
 
 
+def _alone(swarms: Swarms) -> NodeState | None:
+    """The node, where there is only one to look at."""
+    nodes_ = [node for swarm in swarms.values() for node in swarm.nodes.values()]
+    return nodes_[0] if len(swarms) == 1 and len(nodes_) == 1 else None
+
+
+def _tall_portrait(node: NodeState, width: int, height: int) -> list[Text]:
+    """Curves over what it does over who gives over what is said; what finds no room goes from below."""
+    gap = [Text()] * (height >= 30)
+    doing = doings(node, width, 5 if height >= 16 else 0)
+    giving = sharers(node, width, max(3, height // 5) if height >= 20 else 0)
+    saying = sayings(node, width, max(4, height // 4) if height >= 18 else 0)
+    below = [line for part in (doing, giving, saying) if part for line in (*gap, *part)]
+    return [*gap, *rewards(node, width, max(0, height - len(below) - len(gap))), *below]
+
+
+def _wide_portrait(node: NodeState, width: int, height: int) -> list[Text]:
+    left_width = width * 3 // 5
+    right_width = width - left_width - 2
+    doing = doings(node, left_width, 5)
+    left = [Text(), *rewards(node, left_width, height - len(doing) - 2), Text(), *doing]
+    giving = sharers(node, right_width, height // 2 - 1)
+    saying = sayings(node, right_width, height - len(giving) - 2)
+    return beside(left, [Text(), *giving, Text(), *saying], left_width, right_width)
+
+
 def _nodes(swarms: Swarms) -> int:
     return max((len(swarm.nodes) for swarm in swarms.values()), default=0)
 
 
-def _time_left(now: Progress, elapsed_seconds: float, left_seconds: float | None) -> str:
+def _time_words(
+    now: Progress, elapsed_seconds: float, left_seconds: float | None, silent_seconds: float
+) -> str:
     if now.ended:
         return f"done in {clock(elapsed_seconds)}"
+    if silent_seconds >= SILENT_SECONDS:
+        return f"silent for {clock(silent_seconds)}"
     if left_seconds is None and now.fraction >= 1.0:
         return "finishing"
     if left_seconds is None and now.fraction > 0.0:
