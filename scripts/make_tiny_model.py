@@ -23,7 +23,7 @@ from waggledance.policy.hf import HFPolicy
 from waggledance.seams import Source
 from waggledance.task import Task
 from waggledance.tasks import open_sources
-from waggledance.verify import right_answer, verify
+from waggledance.verify import Uncaged, right_answer, verify
 
 FORMAT_RATE = 0.006
 STEPS, BATCH, PEAK_RATE, WARMUP_STEPS = 600, 64, 2e-3, 20
@@ -163,7 +163,7 @@ def main() -> None:
     save_model(model, folder)
     again = load_model(str(folder))
     reward, informative = start_of(again, sources)
-    result = evaluate(HFPolicy(again, 1.0, 16), sources, tasks=700, completions=4, seed=SEED)
+    result = evaluate(HFPolicy(again, 1.0, 16), sources, Uncaged(), tasks=700, completions=4, seed=SEED)
     seconds = time.monotonic() - start
     card = CARD.format(
         weights=again.weights, vocabulary=VOCABULARY, seconds=seconds, rate=FORMAT_RATE, reward=reward

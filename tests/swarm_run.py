@@ -8,13 +8,13 @@ from waggledance.learner.none import NoLearner
 from waggledance.node import Node, NodeSettings
 from waggledance.policy.scripted import ScriptedPolicy
 from waggledance.rollout import Author
-from waggledance.seams import Learner, Policy, Source, Swarm
+from waggledance.seams import Learner, Policy, Source, Swarm, Verifier
 from waggledance.sharing.fixed import Fixed
 from waggledance.sharing.pool import Pool
 from waggledance.swarm.memory import MemoryHub
 from waggledance.task import Task
 from waggledance.tasks import Arithmetic
-from waggledance.verify import right_answer
+from waggledance.verify import Uncaged, right_answer
 
 
 def truth_of(task: Task) -> str:
@@ -24,7 +24,7 @@ def truth_of(task: Task) -> str:
 def ticking() -> Callable[[], float]:
     """A clock for journals that must come out the same twice."""
     ticks = count()
-    return lambda: float(next(ticks))
+    return lambda: next(ticks) / 1000
 
 
 def make_node(
@@ -42,6 +42,7 @@ def make_node(
     verify_limit_groups: int = 64,
     pool: Pool | None = None,
     swarm: Swarm | None = None,
+    verifier: Verifier | None = None,
 ) -> Node:
     author = Author(name)
     return Node(
@@ -52,6 +53,7 @@ def make_node(
         mix=mix or Fixed(4, 4),
         pool=pool or Pool(limit_groups=256, max_age_rounds=4),
         swarm=swarm or hub.join(author),
+        verifier=verifier or Uncaged(),
         journal=Journal(author, ticking()),
         stopwatch=ticking(),
     )

@@ -26,6 +26,7 @@ from waggledance.seed import derive
 from waggledance.swarm.memory import MemoryHub
 from waggledance.task import Task
 from waggledance.tasks import open_sources
+from waggledance.verify import Uncaged
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "sapo_in_one_file.py"
 SEED = 22
@@ -110,6 +111,7 @@ def test_held_out_rewards_agree(sapo: Any) -> None:
         measured = evaluate(
             node.policy,
             node.sources,
+            Uncaged(),
             tasks=sapo.HELD_OUT_TASKS,
             completions=sapo.COMPLETIONS,
             seed=derive(seed, node.settings.author, "heldout"),

@@ -13,20 +13,22 @@ from waggledance.events import Learned, Sampled
 from waggledance.learner.grpo import GRPO
 from waggledance.policy.hf import HFPolicy
 from waggledance.rollout import Author, Group, ScoredGroup
+from waggledance.seams import Failure, Pair, Verdict
 from waggledance.seed import derive
 from waggledance.sharing.fixed import Fixed
 from waggledance.swarm.memory import MemoryHub
-from waggledance.task import Task
 from waggledance.tasks import Arithmetic
 
 SEED, ROUNDS, OWN, COMPLETIONS = 3, 6, 4, 4
 
 
-class Even(Arithmetic):
+class Even:
     """Pays texts of even length: a model that knows nothing is right now and then."""
 
-    def verify(self, task: Task, texts: Sequence[str]) -> tuple[float, ...]:
-        return tuple(float(len(text) % 2 == 0) for text in texts)
+    def verify(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        return [tuple(float(len(text) % 2 == 0) for text in texts) for _, texts in pairs]
+
+    def close(self) -> None: ...
 
 
 def test_a_node_that_takes_nothing_is_plain_grpo(tmp_path: Path) -> None:
@@ -41,9 +43,9 @@ def test_a_node_that_takes_nothing_is_plain_grpo(tmp_path: Path) -> None:
         completions=COMPLETIONS,
         policy=HFPolicy(ours, 1.0, 12),
         learner=GRPO(ours, SETTINGS),
-        sources=(Even(),),
+        verifier=Even(),
     )
-    plain, policy, source = PlainGRPO(theirs, cached=True), HFPolicy(theirs, 1.0, 12), Even()
+    plain, policy, source = PlainGRPO(theirs, cached=True), HFPolicy(theirs, 1.0, 12), Arithmetic()
     for number in range(1, ROUNDS + 1):
         stranger.publish(foreign_group(round=number))
         node.round()
@@ -52,15 +54,14 @@ def test_a_node_that_takes_nothing_is_plain_grpo(tmp_path: Path) -> None:
             return derive(SEED, "n0", number, *words)
 
         tasks = [source.task(seed("index", k) % source.size) for k in range(OWN)]
+        answers = policy.generate(tasks, COMPLETIONS, seed("generate"))
+        pairs = [(task, [r.text for r in rollouts]) for task, rollouts in zip(tasks, answers, strict=True)]
         groups = [
             ScoredGroup(
-                Group(Author("n0"), number, source.name, source.digest, task.index, rollouts),
-                task,
-                source.verify(task, [rollout.text for rollout in rollouts]),
+                Group(Author("n0"), number, source.name, source.digest, task.index, rollouts), task, rewards
             )
-            for task, rollouts in zip(
-                tasks, policy.generate(tasks, COMPLETIONS, seed("generate")), strict=True
-            )
+            for task, rollouts, rewards in zip(tasks, answers, Even().verify(pairs), strict=True)
+            if not isinstance(rewards, Failure)
         ]
         assert told(node, Learned)[-1].loss == plain.learn(groups, 1)
         assert equal(weights_of(ours), weights_of(theirs))

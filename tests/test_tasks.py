@@ -21,7 +21,7 @@ from waggledance.tasks.child import Child
 from waggledance.tasks.generator import Generator, _divisors  # pyright: ignore[reportPrivateUsage]
 from waggledance.tasks.recipes import RECIPES, SEED
 from waggledance.tasks.split import SIZE, is_held_out
-from waggledance.verify import RULES, right_answer
+from waggledance.verify import RULES, right_answer, verify
 
 IN_SETS = [name for names in SETS.values() for name in names]
 
@@ -96,7 +96,7 @@ def test_a_source_answers_by_index_with_tasks_it_verifies() -> None:
     task = source.task(17)
     assert (task.source, task.index, task.rule, task.partial) == (source.name, 17, "number", False)
     assert task == source.task(17) != source.task(18)
-    assert source.verify(task, [f"<answer>{task.truth}</answer>", task.truth]) == (1.0, 0.0)
+    assert verify(task, [f"<answer>{task.truth}</answer>", task.truth]) == (1.0, 0.0)
 
 
 @pytest.mark.parametrize("index", [-1, 2 * SIZE, 10**30])
@@ -215,7 +215,7 @@ def test_sums_add_up(index: int, digits: int, operators: str) -> None:
     assert operator in operators
     results = {"+": int(left) + int(right), "-": int(left) - int(right), "*": int(left) * int(right)}
     assert int(task.truth) == results[operator]
-    assert source.verify(task, [f"<answer>{task.truth}</answer>", "<answer>no</answer>"]) == (1.0, 0.0)
+    assert verify(task, [f"<answer>{task.truth}</answer>", "<answer>no</answer>"]) == (1.0, 0.0)
     assert is_held_out(task.question) == (index >= source.size)
 
 
@@ -238,7 +238,7 @@ def test_a_file_becomes_tasks_with_a_tenth_held_out(tmp_path: Path) -> None:
     assert [int(task.truth) for task in trained] == sorted(int(task.truth) for task in trained)
     assert source.task(40).question == held_out[0].question  # over and over
     assert source.task(40).index == 40
-    assert source.verify(trained[0], [f"<answer>{trained[0].truth}.0</answer>"]) == (1.0,)
+    assert verify(trained[0], [f"<answer>{trained[0].truth}.0</answer>"]) == (1.0,)
 
 
 @settings(deadline=None)

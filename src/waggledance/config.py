@@ -78,6 +78,12 @@ class SwarmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = "everything"
 
 
+class VerifyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    kind: Annotated[Literal["cage", "uncaged"], Meta(description="where answers are judged")] = "cage"
+    limit_s: Annotated[float, Meta(gt=0, le=60, description="most seconds for one group's answers")] = 1.0
+    memory_mb: Annotated[int, Meta(ge=16, le=65536, description="most memory that judging takes")] = 512
+
+
 class EvaluateConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     every_rounds: Annotated[Count, Meta(description="0: at the start and the end only")] = 0
     tasks: Annotated[Count, Meta(description="held-out tasks; 0: none")] = 64
@@ -96,6 +102,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mix: MixConfig = MixConfig()
     pool: PoolConfig = PoolConfig()
     swarm: SwarmConfig = SwarmConfig()
+    verify: VerifyConfig = VerifyConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
 
 

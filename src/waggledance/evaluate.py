@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from waggledance.events import Evaluated
-from waggledance.seams import Policy, Source
+from waggledance.seams import Failure, Policy, Source, Verifier
 from waggledance.task import Task
 
 
@@ -24,6 +24,7 @@ def heldout_tasks(sources: Sequence[Source], count: int) -> list[Task]:
 def evaluate(
     policy: Policy,
     sources: Sequence[Source],
+    verifier: Verifier,
     *,
     tasks: int,
     completions: int,
@@ -31,11 +32,15 @@ def evaluate(
     stopwatch: Callable[[], float] = time.perf_counter,
 ) -> Evaluated:
     start = stopwatch()
-    by_name = {source.name: source for source in sources}
     asked = heldout_tasks(sources, tasks)
+    answers = policy.generate(asked, completions, seed)
+    pairs = [
+        (task, [rollout.text for rollout in rollouts]) for task, rollouts in zip(asked, answers, strict=True)
+    ]
     rewards: dict[str, list[float]] = {}
-    for task, rollouts in zip(asked, policy.generate(asked, completions, seed), strict=True):
-        scores = by_name[task.source].verify(task, [rollout.text for rollout in rollouts])
+    for (task, texts), verdict in zip(pairs, verifier.verify(pairs), strict=True):
+        # What cannot be judged is not right.
+        scores = [0.0] * len(texts) if isinstance(verdict, Failure) else verdict
         rewards.setdefault(task.source, []).extend(scores)
     everything = [reward for scores in rewards.values() for reward in scores]
     return Evaluated(

@@ -15,13 +15,15 @@ from waggledance.events import Event, Generated, Learned, Sampled, Shared, Verif
 from waggledance.journal import Journal
 from waggledance.quote import any_said, best_said
 from waggledance.rollout import Author, Group, Rollout, ScoredGroup, mean_reward, name_of
-from waggledance.seams import Learner, Mix, Policy, Source, Swarm, Traffic
+from waggledance.seams import Failure, Learner, Mix, Policy, Source, Swarm, Traffic, Verifier
 from waggledance.seed import derive
 from waggledance.sharing.appetite import Appetite, Portion
 from waggledance.sharing.pool import Pool
 from waggledance.sharing.share import to_share
 from waggledance.task import Task
 
+CAGE = "cage"
+"""The reason of a group that broke or held up whatever judged it."""
 Stopwatch = Callable[[], float]
 
 
@@ -34,6 +36,8 @@ class NodeSettings:
     share: str
     verify_limit_groups: int
     """The most foreign groups verified in one round: bounds what a flood can cost."""
+    verify_limit_s: float = 1.0
+    """So long foreign groups are verified in one round; what was begun then is the last."""
 
 
 class Node:
@@ -47,6 +51,7 @@ class Node:
         mix: Mix,
         pool: Pool,
         swarm: Swarm,
+        verifier: Verifier,
         journal: Journal,
         stopwatch: Stopwatch = time.perf_counter,
     ) -> None:
@@ -59,6 +64,7 @@ class Node:
         self._mix = mix
         self._pool = pool
         self._swarm = swarm
+        self._verifier = verifier
         self.journal = journal
         self._stopwatch = stopwatch
         self._appetite = Appetite(settings.verify_limit_groups)
@@ -100,7 +106,10 @@ class Node:
 
     def verify(self, tasks: Sequence[Task], groups: Sequence[Group]) -> list[ScoredGroup]:
         start = self._stopwatch()
-        own = [self._score(task, group) for task, group in zip(tasks, groups, strict=True)]
+        judged = self._judged(list(zip(tasks, groups, strict=True)))
+        own = [
+            scored or _unpaid(task, group) for scored, task, group in zip(judged, tasks, groups, strict=True)
+        ]
         informative = sum(scored.informative for scored in own)
         self._tell(Verified(mean_reward(own), informative, self._stopwatch() - start, _by_source(own)))
         for said in (*best_said(own), *any_said(own, random.Random(self._derive("say")))):
@@ -146,11 +155,18 @@ class Node:
         )
 
     def _scored(self, groups: Iterable[Group]) -> Iterator[ScoredGroup]:
-        """Foreign groups, their tasks built and their rollouts verified here, one at a time."""
+        """Foreign groups, their tasks built and their rollouts verified here, one at a time, until the round
+        has spent on them what it may."""
+        spent_s = 0.0
         for group in groups:
+            start = self._stopwatch()
             task = self._task_named_by(group)
-            if task is not None:
-                yield self._score(task, group)
+            scored = self._judged([(task, group)])[0] if task is not None else None
+            spent_s += self._stopwatch() - start
+            if scored is not None:
+                yield scored
+            if spent_s >= self.settings.verify_limit_s:
+                return
 
     def _task_named_by(self, group: Group) -> Task | None:
         """None, and counted by its reason, where this node cannot use the group."""
@@ -172,9 +188,18 @@ class Node:
         # Held-out tasks lie at size and above: nobody may train this node on them.
         return None if group.index < source.size else "index"
 
-    def _score(self, task: Task, group: Group) -> ScoredGroup:
-        texts = [rollout.text for rollout in group.rollouts]
-        return ScoredGroup(group, task, self._source_by_name[task.source].verify(task, texts))
+    def _judged(self, tried: Sequence[tuple[Task, Group]]) -> list[ScoredGroup | None]:
+        """None, and counted, where an answer broke or held up whatever judged it."""
+        pairs = [(task, [rollout.text for rollout in group.rollouts]) for task, group in tried]
+        judged: list[ScoredGroup | None] = []
+        for (task, group), verdict in zip(tried, self._verifier.verify(pairs), strict=True):
+            if not isinstance(verdict, Failure):
+                judged.append(ScoredGroup(group, task, verdict))
+                continue
+            if verdict is not Failure.UNTRIED:
+                self._refused[group.author, CAGE] += 1
+            judged.append(None)
+        return judged
 
     def _group(self, task: Task, rollouts: tuple[Rollout, ...]) -> Group:
         digest = self._source_by_name[task.source].digest
@@ -225,6 +250,11 @@ def _by_source(own: Sequence[ScoredGroup]) -> dict[str, float]:
         source: mean_reward([scored for scored in own if scored.task.source == source])
         for source in sorted(sources)
     }
+
+
+def _unpaid(task: Task, group: Group) -> ScoredGroup:
+    """One's own group that nothing could judge: it earns nothing and teaches nothing."""
+    return ScoredGroup(group, task, (0.0,) * len(group.rollouts))
 
 
 def _by_reason(refused: Counter[tuple[Author | None, str]]) -> dict[str, int]:

@@ -6,6 +6,7 @@ thing: the scripted policy, the swarm in memory.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 from waggledance.events import Met, Parted
@@ -26,7 +27,33 @@ class Source(Protocol):
         ...
 
     def task(self, index: int) -> Task: ...
-    def verify(self, task: Task, texts: Sequence[str]) -> tuple[float, ...]: ...
+
+
+class Failure(StrEnum):
+    """Why a group has no rewards."""
+
+    TIMED_OUT = "timed out"
+    KILLED = "killed"
+    """Whatever judged it ended: out of memory, out of processor time, or worse."""
+    RAISED = "raised"
+    UNTRIED = "untried"
+    """Those before it had used up the time."""
+
+
+Pair = tuple[Task, Sequence[str]]
+"""A task and the texts that answer it."""
+Verdict = tuple[float, ...] | Failure
+"""One reward in [0, 1] a text, or none for any."""
+
+
+class Verifier(Protocol):
+    """From hostile text to reward."""
+
+    def verify(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        """One verdict a pair, in their order. Never raises at what it reads, and never takes long over it."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class Policy(Protocol):

@@ -13,7 +13,7 @@ from functools import lru_cache
 from statistics import NormalDist, fmean, stdev
 
 from waggledance.rollout import Rollout, ScoredGroup
-from waggledance.seams import Lesson
+from waggledance.seams import Lesson, Pair, Verdict
 from waggledance.seed import derive
 from waggledance.task import Digest, SourceName, Task
 
@@ -46,9 +46,12 @@ class Skill:
     def difficulty(self, task: Task) -> float:
         return self._difficulty_spread * _normal(task.index) if self._difficulty_spread else 0.0
 
-    def verify(self, task: Task, texts: Sequence[str]) -> tuple[float, ...]:
-        del task
-        return tuple(1.0 if text.startswith("right") else 0.0 for text in texts)
+    def verify(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        """Its own verifier, too."""
+        return [tuple(1.0 if text.startswith("right") else 0.0 for text in texts) for _, texts in pairs]
+
+    def close(self) -> None:
+        """Holds nothing."""
 
 
 class Pupil:

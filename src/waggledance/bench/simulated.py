@@ -54,6 +54,7 @@ def _node(sky: Sky, place: int, pupil: Pupil, skill: Skill, seed: int, completio
         mix=Fixed(MIX.own, MIX.foreign),
         pool=Pool(limit_groups=POOL.limit_groups, max_age_rounds=POOL.max_age_rounds),
         swarm=swarm,
+        verifier=skill,
         journal=Journal(swarm.author, time.time),
     )
     return Simulated(node, pupil, swarm)

@@ -17,14 +17,15 @@ from waggledance.learner.none import NoLearner
 from waggledance.node import Node, NodeSettings, Stopwatch
 from waggledance.policy.scripted import ScriptedPolicy
 from waggledance.rollout import Author
-from waggledance.seams import Card, Learner, Policy, Swarm
+from waggledance.seams import Card, Learner, Policy, Swarm, Verifier
 from waggledance.sharing.fixed import Fixed
 from waggledance.sharing.pool import Pool
 from waggledance.sharing.share import NOTHING
 from waggledance.swarm.memory import MemoryHub
 from waggledance.task import Task
 from waggledance.tasks import open_sources
-from waggledance.verify import right_answer
+from waggledance.verify import Uncaged, right_answer
+from waggledance.verify.cage import Cage, Terms
 
 if TYPE_CHECKING:
     from waggledance.model import Model
@@ -37,6 +38,7 @@ class Assembled:
     node: Node
     swarm: Swarm
     swarm_name: str
+    verifier: Verifier
     model: "Model | None"
     """None for a node without weights."""
 
@@ -70,6 +72,7 @@ def assemble(
     """Opens everything that may fail before the swarm, so that nobody joins who cannot work. A swarm that is
     given is taken instead of the one that the configuration names."""
     sources = open_sources(config.tasks)
+    verifier = open_verifier(config)
     model, policy, learner = _thinking(config)
     card = Card(
         model=config.policy.model if model else config.policy.kind,
@@ -85,6 +88,7 @@ def assemble(
             completions=config.policy.completions,
             share=config.swarm.share if config.swarm.kind != "none" else NOTHING,
             verify_limit_groups=config.pool.verify_limit_groups,
+            verify_limit_s=config.verify.limit_s,
         ),
         sources=sources,
         policy=policy,
@@ -92,10 +96,18 @@ def assemble(
         mix=Fixed(config.mix.own, config.mix.foreign),
         pool=Pool(limit_groups=config.pool.limit_groups, max_age_rounds=config.pool.max_age_rounds),
         swarm=swarm,
+        verifier=verifier,
         journal=journal,
         stopwatch=stopwatch,
     )
-    return Assembled(node, swarm, swarm_name, model)
+    return Assembled(node, swarm, swarm_name, verifier, model)
+
+
+def open_verifier(config: NodeConfig) -> Verifier:
+    wanted = config.verify
+    if wanted.kind == "uncaged":
+        return Uncaged()
+    return Cage(Terms(limit_s=wanted.limit_s, memory_bytes=wanted.memory_mb << 20))
 
 
 def _thinking(config: NodeConfig) -> "tuple[Model | None, Policy, Learner]":

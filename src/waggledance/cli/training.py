@@ -32,6 +32,7 @@ def train(config: NodeConfig, place: Place, journal: Journal, stopping: Callable
             done = parts.node.round_number >= config.rounds
             journal.tell(Finished("rounds done" if done else "stopped"))
         finally:
+            parts.verifier.close()
             parts.swarm.close()
     except WaggleError as error:
         journal.tell(Failed(str(error), error.exit_code))
@@ -81,6 +82,7 @@ def _measure(config: NodeConfig, parts: Assembled, journal: Journal) -> None:
             evaluate(
                 parts.node.policy,
                 parts.node.sources,
+                parts.verifier,
                 tasks=wanted.tasks,
                 completions=wanted.completions,
                 seed=seed,

@@ -1,13 +1,11 @@
 """Small sums: `What is 3 + 4?`. A source that needs nothing but Python."""
 
-from collections.abc import Sequence
 from random import Random
 
 from waggledance.errors import TaskError
 from waggledance.seed import derive
 from waggledance.task import Digest, SourceName, Task
 from waggledance.tasks.split import SIZE, canonical_digest, draws, is_held_out
-from waggledance.verify import verify
 
 
 class Arithmetic:
@@ -36,9 +34,6 @@ class Arithmetic:
             if is_held_out(question) == (index >= self.size):
                 return Task(self.name, index, question, "number", truth)
         raise TaskError(f"{self.name} has too few questions to hold any out: give it more digits")
-
-    def verify(self, task: Task, texts: Sequence[str]) -> tuple[float, ...]:
-        return verify(task, texts)
 
     def _sum(self, number: int) -> tuple[str, str]:
         random = Random(derive("arithmetic", number))

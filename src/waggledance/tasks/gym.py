@@ -1,12 +1,9 @@
 """ReasoningGYM as a source: a recipe's tasks, by index."""
 
-from collections.abc import Sequence
-
 from waggledance.task import Digest, SourceName, Task
 from waggledance.tasks.item import Maker
 from waggledance.tasks.recipes import RECIPES, SEED
 from waggledance.tasks.split import SIZE, canonical_digest
-from waggledance.verify import verify
 
 
 class Gym:
@@ -28,6 +25,3 @@ class Gym:
     def task(self, index: int) -> Task:
         item = self._maker.make(self.name, index)
         return Task(self.name, index, item.question, self._recipe.rule, item.truth)
-
-    def verify(self, task: Task, texts: Sequence[str]) -> tuple[float, ...]:
-        return verify(task, texts)

@@ -4,7 +4,7 @@ The rule may be left out and is then `text`. A tenth of the questions, at least 
 whose hash is lowest, so that the order of the lines is all one and a new line moves one across at most.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,9 +54,6 @@ class Jsonl:
         past = index - self.size
         found = self._trained[index] if past < 0 else self._held_out[past % len(self._held_out)]
         return replace(found, index=index)
-
-    def verify(self, task: Task, texts: Sequence[str]) -> tuple[float, ...]:
-        return verify(task, texts)
 
 
 def _held_out(questions: set[str]) -> set[str]:
