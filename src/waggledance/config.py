@@ -40,15 +40,23 @@ class PolicyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LearnerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    kind: Annotated[Literal["grpo", "dr_grpo", "rloo", "gspo", "none"], Meta(description="what learns")] = (
-        "grpo"
-    )
+    kind: Annotated[
+        Literal["grpo", "dr_grpo", "rloo", "gspo", "ppo", "none"],
+        Meta(description="what learns; docs/learning.md says when to take which"),
+    ] = "grpo"
     learning_rate: Annotated[float, Meta(gt=0, le=1, description="Adam's")] = 1e-5
     clip_low: Annotated[float, Meta(ge=0, lt=1, description="how far a ratio may fall below 1")] = 0.2
     clip_high: Annotated[float, Meta(ge=0, le=1000, description="how far a ratio may rise above 1")] = 0.28
     kl_weight: Annotated[float, Meta(ge=0, le=1000, description="pull towards the starting model")] = 0.0
     max_grad_norm: Annotated[float, Meta(gt=0, le=1e9, description="gradients are scaled down to it")] = 1.0
     epochs: Annotated[int, Meta(ge=1, le=64, description="steps on one batch")] = 1
+    value_learning_rate: Annotated[
+        float, Meta(gt=0, le=10, description="of ppo's value head: about what an expectation moves a step")
+    ] = 0.1
+    discount: Annotated[float, Meta(ge=0, le=1, description="ppo's γ: what a token later is worth")] = 1.0
+    trace: Annotated[
+        float, Meta(ge=0, le=1, description="ppo's λ: 1 waits for the reward, 0 trusts the next value")
+    ] = 0.95
 
 
 class MixConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

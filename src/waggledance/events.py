@@ -110,6 +110,8 @@ class Learned(msgspec.Struct, frozen=True, tag="learned"):
     kl: float
     clipped: float
     seconds: float
+    value_loss: float = 0.0
+    """Of a learner with a value head: half its squared miss."""
 
 
 class Used(msgspec.Struct, frozen=True, tag="used"):

@@ -151,6 +151,7 @@ class Node:
                 kl=lesson.kl,
                 clipped=lesson.clipped,
                 seconds=self._stopwatch() - start,
+                value_loss=lesson.value_loss,
             )
         )
 

@@ -86,6 +86,8 @@ class Lesson:
     kl: float
     clipped: float
     """The share of tokens whose ratio was clipped."""
+    value_loss: float = 0.0
+    """How far a value head's expectation was off, for a learner that has one."""
 
 
 class Learner(Protocol):

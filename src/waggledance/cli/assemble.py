@@ -120,8 +120,6 @@ def _thinking(config: NodeConfig) -> "tuple[Model | None, Policy, Learner]":
         return None, ScriptedPolicy(_right_answer, wanted.success), NoLearner()
     import torch
 
-    from waggledance.learner.grpo import GRPO, GRPOSettings
-    from waggledance.learner.loss import Clip
     from waggledance.model import load_model
     from waggledance.policy.hf import HFPolicy
 
@@ -136,17 +134,46 @@ def _thinking(config: NodeConfig) -> "tuple[Model | None, Policy, Learner]":
             "policy.temperature = 0: greedy rollouts of a task are all the same and teach nothing; "
             "raise it or set learner.kind to 'none'"
         )
-    settings = GRPOSettings(
-        learning_rate=config.learner.learning_rate,
-        clip=Clip(config.learner.clip_low, config.learner.clip_high),
-        kl_weight=config.learner.kl_weight,
-        max_grad_norm=config.learner.max_grad_norm,
-        epochs=config.learner.epochs,
-        temperature=wanted.temperature or 1.0,
-        max_tokens=wanted.max_tokens,
-        variant=config.learner.kind,
+    return model, policy, learner_of(config, model)
+
+
+def learner_of(config: NodeConfig, model: "Model") -> Learner:
+    from waggledance.learner.grpo import GRPO, GRPOSettings
+    from waggledance.learner.loss import Clip
+    from waggledance.learner.ppo import PPO, PPOSettings
+
+    wanted = config.learner
+    clip = Clip(wanted.clip_low, wanted.clip_high)
+    temperature, max_tokens = config.policy.temperature, config.policy.max_tokens
+    if wanted.kind == "ppo":
+        return PPO(
+            model,
+            PPOSettings(
+                learning_rate=wanted.learning_rate,
+                value_learning_rate=wanted.value_learning_rate,
+                clip=clip,
+                kl_weight=wanted.kl_weight,
+                max_grad_norm=wanted.max_grad_norm,
+                epochs=wanted.epochs,
+                discount=wanted.discount,
+                trace=wanted.trace,
+                temperature=temperature,
+                max_tokens=max_tokens,
+            ),
+        )
+    return GRPO(
+        model,
+        GRPOSettings(
+            learning_rate=wanted.learning_rate,
+            clip=clip,
+            kl_weight=wanted.kl_weight,
+            max_grad_norm=wanted.max_grad_norm,
+            epochs=wanted.epochs,
+            temperature=temperature,
+            max_tokens=max_tokens,
+            variant=wanted.kind,
+        ),
     )
-    return model, policy, GRPO(model, settings)
 
 
 def _right_answer(task: Task) -> str:

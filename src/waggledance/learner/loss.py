@@ -28,6 +28,8 @@ class Loss:
     kl: Tensor
     """Summed over rollouts, as `clipped` is."""
     clipped: Tensor
+    missed: Tensor | None = None
+    """The part of `value` that is the value head's; None where there is no such head."""
 
 
 def policy_loss(
@@ -63,3 +65,9 @@ def policy_loss(
         kl=token_mean(kl_RT, mask_RT).sum().detach(),
         clipped=token_mean(clipped_RT, mask_RT).sum().detach(),
     )
+
+
+def value_loss(values_RT: Tensor, returns_RT: Tensor, batch: Batch) -> Tensor:
+    """Half the squared miss, averaged as the policy's loss is."""
+    missed_R = token_mean((values_RT - returns_RT) ** 2, batch.mask_RT) / 2
+    return (batch.weight_R * missed_R).sum() / batch.rollouts

@@ -19,12 +19,15 @@ class Notes:
         self._losses: list[Tensor] = []
         self._kls: list[Tensor] = []
         self._clipped: list[Tensor] = []
+        self._missed: list[Tensor] = []
 
     def add(self, loss: Loss) -> None:
         """The loss of a batch, or of a part of one."""
         self._losses.append(loss.value.detach())
         self._kls.append(loss.kl)
         self._clipped.append(loss.clipped)
+        if loss.missed is not None:
+            self._missed.append(loss.missed)
 
     def stepped(self, norm: float) -> None:
         self._norms.append(norm)
@@ -39,4 +42,5 @@ class Notes:
             grad_norm=sum(self._norms) / steps,
             kl=float(torch.stack(self._kls).sum() / (steps * rows)),
             clipped=float(torch.stack(self._clipped).sum() / (steps * rows)),
+            value_loss=float(torch.stack(self._missed).sum() / steps) if self._missed else 0.0,
         )

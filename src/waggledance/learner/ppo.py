@@ -1,0 +1,120 @@
+"""Learner `ppo`: proximal policy optimisation, with a value head over the policy's own last states.
+
+Scored groups come in, the model's weights move, a lesson goes out. What was to be expected is told by the
+value head, token by token, not by the group: a group of one teaches, and one whose rewards are all equal.
+The head learns from the policy's states and leaves them as they are.
+"""
+
+# pyright: standard
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from waggledance.learner.advantage import generalised_advantages
+from waggledance.learner.batch import Batch, make_batch
+from waggledance.learner.credit import as_rewarded
+from waggledance.learner.logprobs import token_logprobs_and_states
+from waggledance.learner.loss import Clip, Loss, policy_loss, value_loss
+from waggledance.learner.notes import NOTHING, Notes
+from waggledance.learner.optimiser import Optimiser
+from waggledance.learner.reference import Reference
+from waggledance.model import Model
+from waggledance.rollout import ScoredGroup
+from waggledance.seams import Lesson
+
+
+@dataclass(frozen=True, slots=True)
+class PPOSettings:
+    learning_rate: float
+    value_learning_rate: float
+    clip: Clip
+    kl_weight: float
+    max_grad_norm: float
+    epochs: int
+    """Steps taken on one batch: from the second on the clipped ratio matters."""
+    discount: float
+    trace: float
+    temperature: float
+    """The policy's, so that ratios compare what was sampled from."""
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a batch looked like before the first step on it."""
+
+    logprobs_RT: Tensor
+    reference_RT: Tensor | None
+    advantages_RT: Tensor
+    returns_RT: Tensor
+
+
+def value_head(model: Model) -> torch.nn.Linear:
+    """Expects nothing yet: the first step is plain REINFORCE."""
+    head = torch.nn.Linear(model.network.config.get_text_config().hidden_size, 1, device=model.device)
+    torch.nn.init.zeros_(head.weight)
+    torch.nn.init.zeros_(head.bias)
+    return head
+
+
+def expected(head: torch.nn.Linear, states_RTH: Tensor) -> Tensor:
+    """[R, T]. Scaled so that a step of Adam moves an expectation by about its learning rate, however wide
+    the model is."""
+    even_RTH = torch.nn.functional.layer_norm(states_RTH.float(), states_RTH.shape[-1:])
+    return head(even_RTH / head.in_features)[..., 0]
+
+
+class PPO:
+    def __init__(self, model: Model, settings: PPOSettings) -> None:
+        self._model = model
+        self._settings = settings
+        self._head = value_head(model)
+        self._optimiser = Optimiser(
+            [weight for weight in model.network.parameters() if weight.requires_grad],
+            settings.learning_rate,
+            settings.max_grad_norm,
+            apart=list(self._head.parameters()),
+            apart_learning_rate=settings.value_learning_rate,
+        )
+        self._reference = Reference(model.network, settings.temperature) if settings.kl_weight > 0 else None
+
+    def learn(self, groups: Sequence[ScoredGroup]) -> Lesson:
+        batch = make_batch(self._model, groups, self._settings.max_tokens, as_rewarded, take_equal=True)
+        if batch is None:
+            return NOTHING
+        notes = Notes(batch)
+        past: Past | None = None
+        for _ in range(self._settings.epochs):
+            logprobs, states = token_logprobs_and_states(
+                self._model.network, batch, self._settings.temperature
+            )
+            values = expected(self._head, states.detach())
+            past = past or self._past(logprobs.detach(), values.detach(), batch)
+            self._optimiser.clear()
+            loss = self._loss(logprobs, values, past, batch)
+            loss.value.backward()
+            notes.add(loss)
+            notes.stepped(self._optimiser.step())
+        return notes.lesson()
+
+    def _past(self, logprobs_RT: Tensor, values_RT: Tensor, batch: Batch) -> Past:
+        discount, trace = self._settings.discount, self._settings.trace
+        advantages = generalised_advantages(batch.credit_R, values_RT, batch.mask_RT, discount, trace)
+        reference = self._reference.logprobs(batch) if self._reference else None
+        return Past(logprobs_RT, reference, advantages, advantages + values_RT)
+
+    def _loss(self, logprobs_RT: Tensor, values_RT: Tensor, past: Past, batch: Batch) -> Loss:
+        policy = policy_loss(
+            logprobs_RT,
+            past.logprobs_RT,
+            past.reference_RT,
+            batch,
+            self._settings.clip,
+            self._settings.kl_weight,
+            credit_RT=past.advantages_RT,
+        )
+        missed = value_loss(values_RT, past.returns_RT, batch)
+        return replace(policy, value=policy.value + missed, missed=missed.detach())
