@@ -12,7 +12,8 @@ PACKAGE = Path(__file__).parents[1] / "src" / "waggledance"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 TORCH_ROOMS = (
-    "model.py", "smollm2.py", "checkpoint.py", "policy/hf.py", "policy/reader.py", "learner/",
+    "model.py", "smollm2.py", "kernels.py", "prefix.py", "cache.py", "forward.py", "checkpoint.py",
+    "policy/hf.py", "policy/growing.py", "policy/reader.py", "learner/",
     "cli/assemble.py",
 )  # fmt: skip
 ROOMS_OF = {
@@ -42,7 +43,7 @@ LAYERS = {
 """Which rooms a room may import, besides the nouns; node.py, cli and, to measure them, bench put them
 together."""
 NODE_MAY_IMPORT = {"sharing"}
-TORCH_NOUNS = {"model", "smollm2", "checkpoint"}
+TORCH_NOUNS = {"model", "smollm2", "kernels", "prefix", "cache", "forward", "checkpoint"}
 TOP = {"node", "evaluate", "__main__", "cli"}
 """What no room below may import."""
 

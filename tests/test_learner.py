@@ -451,7 +451,7 @@ class PlainGRPO:
             prompt_ids_PS=torch.tensor([[0] * (high - len(p)) + p for p in prompts]),
             prompt_mask_PS=torch.tensor([[0] * (high - len(p)) + [1] * len(p) for p in prompts]),
             ids_RT=torch.tensor([row + [0] * (wide - len(row)) for row in rows]),
-            mask_RT=torch.tensor([]),
+            mask_RT=torch.tensor([[1.0] * len(row) + [0.0] * (wide - len(row)) for row in rows]),
             owner_R=torch.tensor(owner),
             credit_R=torch.tensor([]),
             weight_R=torch.tensor([]),

@@ -25,6 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from waggledance.errors import MissingError, ModelError, UsageError
+from waggledance.kernels import install
 from waggledance.smollm2 import SMOLLM2, smollm2_folder
 from waggledance.task import Task
 
@@ -210,6 +211,7 @@ def _assemble(name: str, network: Any, tokenizer: Any, system_prompt: str | None
             f"model {name} has {vocabulary} embeddings but its tokenizer makes {len(tokenizer)} tokens; "
             "take the tokenizer that belongs to the model"
         )
+    install(network)
     network.eval()  # no dropout: sampling and learning must see the same probabilities
     pad_id = tokenizer.pad_token_id
     return Model(

@@ -1,66 +1,67 @@
 """What a model gives each trained token, with gradients. Every prompt is computed once.
 
-The prompts run first and leave their keys and values in a cache; the cache is repeated for their rollouts,
-which run on top. The gradients flow back through the repetition, so this equals a padded pass over whole
-sequences, at a fraction of the tokens.
+A proven network runs over a stream: prompts and rollouts in one pass without padding, the vocabulary's
+scores a slice at a time. Any other makes the plain pass over padded sequences, every prompt once for each of
+its rollouts: the same numbers, at several times the cost.
 """
 
 # pyright: standard
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
+from transformers import PreTrainedModel
 
+from waggledance.forward import proof_of, taken_logprobs, taken_states
 from waggledance.learner.batch import Batch
 
 
 def token_logprobs(network: PreTrainedModel, batch: Batch, temperature: float) -> Tensor:
     """Log-probability of every token of every rollout, [R, T]; what lies under the padding means nothing."""
-    return _gather(_outputs(network, batch, states=False)[0], batch.ids_RT, temperature)
+    if proof_of(network).objection:
+        return _plain(network, batch, temperature)[0]
+    taken, mask_RT = batch.mask_RT > 0, batch.mask_RT
+    lines = taken_states(network, *sequences(batch))
+    logprobs = taken_logprobs(network, lines, batch.ids_RT[taken], temperature)
+    return torch.zeros_like(mask_RT).masked_scatter(taken, logprobs)
 
 
 def token_logprobs_and_states(
     network: PreTrainedModel, batch: Batch, temperature: float
 ) -> tuple[Tensor, Tensor]:
     """The same, and what the network knew before each token: its last hidden states, [R, T, H]."""
-    logits_RTV, states_RTH = _outputs(network, batch, states=True)
-    assert states_RTH is not None
-    return _gather(logits_RTV, batch.ids_RT, temperature), states_RTH
+    if proof_of(network).objection:
+        return _plain(network, batch, temperature)
+    taken, mask_RT = batch.mask_RT > 0, batch.mask_RT
+    lines = taken_states(network, *sequences(batch))
+    logprobs = taken_logprobs(network, lines, batch.ids_RT[taken], temperature)
+    states_RTH = lines.new_zeros(*taken.shape, lines.shape[-1]).masked_scatter(taken[..., None], lines)
+    return torch.zeros_like(mask_RT).masked_scatter(taken, logprobs), states_RTH
 
 
-def _outputs(network: PreTrainedModel, batch: Batch, *, states: bool) -> tuple[Tensor, Tensor | None]:
-    """Logits and, where they are asked for, the last hidden states, one for every token of every rollout."""
-    prompt_mask, owner = batch.prompt_mask_PS, batch.owner_R
-    positions_PS = (prompt_mask.cumsum(1) - 1).clamp(min=0)
-    cache = DynamicCache(config=network.config)
-    prompted = network(
-        input_ids=batch.prompt_ids_PS,
-        attention_mask=prompt_mask,
-        position_ids=positions_PS,
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=1,
-        output_hidden_states=states,
+def sequences(batch: Batch) -> tuple[list[list[int]], list[list[list[int]]]]:
+    """Every prompt, and every prompt's rollouts, without padding."""
+    sizes = batch.prompt_mask_PS.sum(1).tolist()
+    prompts = [line[len(line) - n :] for line, n in zip(batch.prompt_ids_PS.tolist(), sizes, strict=True)]
+    rows: list[list[list[int]]] = [[] for _ in prompts]
+    lengths = batch.mask_RT.sum(1).int().tolist()
+    for owner, line, n in zip(batch.owner_R.tolist(), batch.ids_RT.tolist(), lengths, strict=True):
+        rows[owner].append(line[:n])
+    return prompts, rows
+
+
+def _plain(network: PreTrainedModel, batch: Batch, temperature: float) -> tuple[Tensor, Tensor]:
+    """Left-padded prompt and right-padded rollout behind each other: where a rollout begins is one column."""
+    owner, width = batch.owner_R, batch.ids_RT.shape[1]
+    ids = torch.cat([batch.prompt_ids_PS[owner], batch.ids_RT], 1)
+    mask = torch.cat([batch.prompt_mask_PS[owner], (batch.mask_RT > 0).long()], 1)
+    out = network(
+        input_ids=ids,
+        attention_mask=mask,
+        position_ids=(mask.cumsum(1) - 1).clamp(min=0),
+        use_cache=False,
+        logits_to_keep=width + 1,
+        output_hidden_states=True,
     )
-    logits = prompted.logits[owner]
-    known = prompted.hidden_states[-1][owner, -1:] if states else None
-    if batch.ids_RT.shape[1] == 1:
-        return logits, known
-    cache.batch_select_indices(owner)
-    steps = batch.ids_RT.shape[1] - 1  # the last token predicts nothing that is trained on
-    rest = network(
-        input_ids=batch.ids_RT[:, :-1],
-        attention_mask=torch.cat([prompt_mask[owner], prompt_mask.new_ones(len(owner), steps)], 1),
-        position_ids=positions_PS[owner, -1:] + 1 + torch.arange(steps, device=owner.device),
-        past_key_values=cache,
-        use_cache=True,
-        output_hidden_states=states,
-    )
-    if known is not None:
-        known = torch.cat([known, rest.hidden_states[-1]], 1)
-    return torch.cat([logits, rest.logits], 1), known
-
-
-def _gather(logits_RTV: Tensor, ids_RT: Tensor, temperature: float) -> Tensor:
-    logprobs = torch.log_softmax(logits_RTV.float() / temperature, -1)
-    return logprobs.gather(-1, ids_RT[..., None])[..., 0]
+    logprobs = torch.log_softmax(out.logits[:, :-1].float() / temperature, -1)
+    states = out.hidden_states[-1][:, -width - 1 : -1]
+    return logprobs.gather(-1, batch.ids_RT[..., None])[..., 0], states

@@ -1,7 +1,7 @@
 """Policy `hf`: a Hugging Face causal language model answers.
 
 Tasks come in, rollouts go out: text, its length, its log-probability and the very tokens drawn. Every
-prompt is computed once and its cache repeated for its completions. It must not know rewards or peers.
+prompt is computed once. It must not know rewards or peers.
 """
 
 # pyright: standard
@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from waggledance.errors import ModelError
+from waggledance.forward import proof_of
 from waggledance.model import Model
+from waggledance.policy.growing import Plain, Shared
 from waggledance.rollout import Rollout
 from waggledance.task import Task
 
@@ -25,6 +26,8 @@ class HFPolicy:
     temperature: float
     max_tokens: int
     """The most tokens of one completion, end token included."""
+    cache_bytes: int = 1 << 30
+    """Room for keys and values: what has none waits for the next wave."""
 
     def generate(self, tasks: Sequence[Task], completions: int, seed: int) -> list[tuple[Rollout, ...]]:
         if not tasks:
@@ -47,46 +50,59 @@ class HFPolicy:
 
     @torch.no_grad()
     def _draw(self, prompts: list[list[int]], completions: int, generator: torch.Generator) -> list[Rollout]:
-        model, rows = self.model, len(prompts) * completions
-        prompt_ids, mask = _left_padded(prompts, model.pad_id, model.device)
-        cache = DynamicCache(config=model.network.config)
-        logits = self._step(prompt_ids, mask, _positions(mask), cache)
-        cache.batch_repeat_interleave(completions)
-        logits = logits.repeat_interleave(completions, 0)
-        mask = mask.repeat_interleave(completions, 0)
+        chances = _Chances(generator, len(prompts) * completions, self.model.device)
+        shares = not proof_of(self.model.network).objection
+        # Shared prompts stand in one block: those of like length are drawn together.
+        order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
+        drawn: dict[int, list[Rollout]] = {}
+        for wave in self._waves(order, prompts, completions):
+            asked = [prompts[place] for place in wave]
+            rows = [place * completions + g for place in wave for g in range(completions)]
+            growing = (
+                Shared(self.model, asked, completions, self.max_tokens)
+                if shares
+                else Plain(self.model, asked, completions)
+            )
+            rollouts = self._drawn(growing, torch.tensor(rows, device=self.model.device), chances)
+            for k, place in enumerate(wave):
+                drawn[place] = rollouts[k * completions : (k + 1) * completions]
+        return [rollout for place in range(len(prompts)) for rollout in drawn[place]]
 
-        drawn = torch.full((rows, self.max_tokens), model.pad_id, device=model.device)
-        logprobs = torch.zeros(rows, self.max_tokens, device=model.device)
-        lengths = torch.full((rows,), self.max_tokens, device=model.device)
-        running = torch.arange(rows, device=model.device)
+    def _waves(self, order: list[int], prompts: list[list[int]], completions: int) -> list[list[int]]:
+        """What has room at a time. Chances are drawn by row and step, so waves change nothing but memory."""
+        token_bytes = max(1, proof_of(self.model.network).cached_bytes)
+        waves: list[list[int]] = [[]]
+        used = 0
+        for place in order:
+            needed = (len(prompts[place]) + completions * self.max_tokens) * token_bytes
+            if waves[-1] and used + needed > self.cache_bytes:
+                waves.append([])
+                used = 0
+            waves[-1].append(place)
+            used += needed
+        return waves
+
+    def _drawn(self, growing: "Shared | Plain", rows: Tensor, chances: "_Chances") -> list[Rollout]:
+        model, count = self.model, len(rows)
+        logits = growing.first()
+        drawn = torch.full((count, self.max_tokens), model.pad_id, device=model.device)
+        logprobs = torch.zeros(count, self.max_tokens, device=model.device)
+        lengths = torch.full((count,), self.max_tokens, device=model.device)
+        running = torch.arange(count, device=model.device)
         ends = torch.tensor(model.end_ids, device=model.device)
         for step in range(self.max_tokens):
-            # A number for every row, ended or not: what one row draws hangs on no other.
-            chances = torch.rand(rows, generator=generator, device=model.device)
-            tokens, scores = self._choose(logits, chances[running])
+            tokens, scores = self._choose(logits, chances.at(step)[rows[running]])
             drawn[running, step], logprobs[running, step] = tokens, scores
             goes_on = ~torch.isin(tokens, ends)
-            lengths[running[~goes_on]] = step + 1
             if not goes_on.all():  # what has ended is computed no further
+                lengths[running[~goes_on]] = step + 1
                 kept = goes_on.nonzero()[:, 0]
-                running, tokens, mask = running[kept], tokens[kept], mask[kept]
-                cache.batch_select_indices(kept)
+                running, tokens = running[kept], tokens[kept]
+                growing.keep(kept)
             if not len(running) or step + 1 == self.max_tokens:
                 break
-            mask = torch.cat([mask, mask.new_ones(len(running), 1)], 1)
-            logits = self._step(tokens[:, None], mask, mask.sum(1, keepdim=True) - 1, cache)
+            logits = growing.next(tokens)
         return self._rollouts(drawn, logprobs, lengths, set(running.tolist()))
-
-    def _step(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache) -> Tensor:
-        out = self.model.network(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        return out.logits[:, -1].float()
 
     def _choose(self, logits: Tensor, chances: Tensor) -> tuple[Tensor, Tensor]:
         """One token a row and its log-probability under the distribution that it was drawn from."""
@@ -115,6 +131,19 @@ class HFPolicy:
         return rollouts
 
 
+class _Chances:
+    """A number for every row at every step, drawn or not: what one row draws hangs on no other."""
+
+    def __init__(self, generator: torch.Generator, rows: int, device: torch.device) -> None:
+        self._generator, self._rows, self._device = generator, rows, device
+        self._drawn: list[Tensor] = []
+
+    def at(self, step: int) -> Tensor:
+        while len(self._drawn) <= step:
+            self._drawn.append(torch.rand(self._rows, generator=self._generator, device=self._device))
+        return self._drawn[step]
+
+
 def _drawn_from(probabilities: Tensor, chances: Tensor) -> Tensor:
     """One token a row by one random number a row; torch's multinomial takes one a token of the vocabulary."""
     sums = probabilities.cumsum(-1)
@@ -122,15 +151,3 @@ def _drawn_from(probabilities: Tensor, chances: Tensor) -> Tensor:
     below = torch.nextafter(total, torch.zeros_like(total))  # a product may round up to the total itself
     # Where sums are flat the chance is zero: right=True steps over tokens that cannot be drawn.
     return torch.searchsorted(sums, torch.minimum(chances[:, None] * total, below), right=True)[:, 0]
-
-
-def _left_padded(prompts: list[list[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Prompts end at the same column, so that the first drawn token follows each of them directly."""
-    width = max(map(len, prompts))
-    ids = [[pad_id] * (width - len(prompt)) + prompt for prompt in prompts]
-    mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
-    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
-
-
-def _positions(mask: Tensor) -> Tensor:
-    return (mask.cumsum(1) - 1).clamp(min=0)
