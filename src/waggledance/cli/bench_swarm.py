@@ -10,12 +10,20 @@ from rich.console import Console
 from rich.table import Table
 
 from waggledance.bench.aha import Aha, measure_aha
+from waggledance.bench.processes import Processes, measure_processes
+from waggledance.bench.traffic import Traffic, measure_traffic
 from waggledance.cli.verb import add_verb
 from waggledance.errors import UsageError
 
-PARTS = ("aha",)
+PARTS = ("processes", "traffic", "aha")
 AHA_SIZES, AHA_SEEDS = (8, 32, 128, 512), (1, 2, 3)
 AHA_LIMIT_S = 600.0
+PROCESSES, PROCESSES_ROUND_S = 100, 2.0
+PROCESSES_S, SETTLE_S = 300.0, 80.0
+REAL_SIZES, SIMULATED_SIZES = (8, 32, 128), (8, 32, 128, 512, 2048)
+REAL_LIMIT = 256
+"""So many node processes one machine is asked to carry."""
+TRAFFIC_LIMIT_S = 900.0
 DESCRIPTION = (
     """Measures the swarm: how many rounds an aha takes to spread. Progress goes to standard error."""
 )
@@ -27,6 +35,8 @@ EXAMPLE = """example:
 class Figures(msgspec.Struct, omit_defaults=True):
     """What was asked for; what was not is left out."""
 
+    processes: Processes | None = None
+    traffic: list[Traffic] | None = None
     aha: list[Aha] | None = None
 
 
@@ -45,7 +55,11 @@ def run(options: argparse.Namespace) -> int:
     if options.seconds is not None and not 1 <= options.seconds <= 86_400:
         raise UsageError(f"--seconds {options.seconds:g}: take 1 to 86400")
     figures = Figures()
-    parts: dict[str, Callable[[argparse.Namespace, Figures], None]] = {"aha": _aha}
+    parts: dict[str, Callable[[argparse.Namespace, Figures], None]] = {
+        "processes": _processes,
+        "traffic": _traffic,
+        "aha": _aha,
+    }
     for name, measure in parts.items():
         if options.part in (None, name):
             measure(options, figures)
@@ -54,6 +68,20 @@ def run(options: argparse.Namespace) -> int:
     else:
         _show(figures)
     return 0
+
+
+def _processes(options: argparse.Namespace, figures: Figures) -> None:
+    nodes, seconds = options.nodes or PROCESSES, options.seconds or PROCESSES_S
+    if nodes > REAL_LIMIT:
+        raise UsageError(f"--nodes {nodes}: one machine is asked for {REAL_LIMIT} node processes at most")
+    figures.processes = measure_processes(nodes, PROCESSES_ROUND_S, min(SETTLE_S, seconds), seconds, _tell)
+
+
+def _traffic(options: argparse.Namespace, figures: Figures) -> None:
+    most = options.nodes
+    real = _sizes(REAL_SIZES, most if most is None or most <= REAL_SIZES[-1] else None)
+    simulated = _sizes(SIMULATED_SIZES, most)
+    figures.traffic = measure_traffic(real, simulated, options.seconds or TRAFFIC_LIMIT_S, _tell)
 
 
 def _aha(options: argparse.Namespace, figures: Figures) -> None:
@@ -74,6 +102,18 @@ def _tell(line: str) -> None:
 
 def _show(figures: Figures) -> None:
     console = Console()
+    if figures.processes is not None:
+        table = Table(title="processes", title_justify="left", show_header=False)
+        for name, value in msgspec.structs.asdict(figures.processes).items():
+            table.add_row(name, str(value))
+        console.print(table)
+    if figures.traffic is not None:
+        table = Table("nodes", "bytes a node's round", "", title="traffic", title_justify="left")
+        for row in figures.traffic:
+            table.add_row(
+                str(row.nodes), f"{row.bytes_per_round:,}", "simulated" if row.simulated else "real"
+            )
+        console.print(table)
     if figures.aha is not None:
         table = Table("nodes", "seed", "rounds to half", "to nine tenths", title="aha", title_justify="left")
         for aha in figures.aha:

@@ -7,7 +7,7 @@ network.
 
 import threading
 from collections import Counter, deque
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from waggledance.rollout import Author, Group
 from waggledance.seams import Traffic
@@ -75,6 +75,16 @@ class Tally:
             )
 
 
+class Queue(Protocol):
+    """Letters between threads: bounded, never blocking."""
+
+    @property
+    def arrived(self) -> int: ...
+    def put(self, letter: Letter) -> int: ...
+    def take(self) -> Letter | None: ...
+    def take_all(self) -> deque[Letter]: ...
+
+
 class Ring:
     """A queue of letters between threads that never blocks: bounded in number and bytes, newest kept."""
 
@@ -86,15 +96,19 @@ class Ring:
         self._lock = threading.Lock()
         self._letters: deque[Letter] = deque()
         self._bytes = 0
-        self.arrived = 0
+        self._arrived = 0
+
+    @property
+    def arrived(self) -> int:
         """How many were ever put in."""
+        return self._arrived
 
     def put(self, letter: Letter) -> int:
         """Adds a letter and says how many older ones had to go for it."""
         gone = 0
         with self._lock:
             self._letters.append(letter)
-            self.arrived += 1
+            self._arrived += 1
             self._bytes += len(letter.message)
             while len(self._letters) > self._limit_letters or self._bytes > self._limit_bytes:
                 self._bytes -= len(self._letters.popleft().message)
@@ -121,7 +135,7 @@ class Ring:
 class Mailbox:
     """A node's incoming letters, and the groups in them."""
 
-    def __init__(self, owner: Author, seal: Seal, ring: Ring, tally: Tally) -> None:
+    def __init__(self, owner: Author, seal: Seal, ring: Queue, tally: Tally) -> None:
         self._owner = owner
         self._seal = seal
         self._ring = ring

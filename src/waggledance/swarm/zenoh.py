@@ -39,7 +39,7 @@ from waggledance.swarm.key import (
     tokens_of,
 )
 from waggledance.swarm.links import LEASE_MS, next_router_first, node_config
-from waggledance.swarm.mailbox import Letter, Mailbox, Ring, Tally
+from waggledance.swarm.mailbox import Letter, Mailbox, Queue, Ring, Tally
 from waggledance.swarm.presence import Presence, leaving
 from waggledance.swarm.seal import SwarmSeal
 from waggledance.swarm.silence import bound_silence
@@ -75,8 +75,8 @@ def open_zenoh_swarm(
     listen: Sequence[str] = (),
     interface: str | None = None,
     windows: Path | None = None,
-    inbox: Ring | None = None,
-    outbox: Ring | None = None,
+    inbox: Queue | None = None,
+    outbox: Queue | None = None,
     clock: Callable[[], float] = time.time,
 ) -> "ZenohSwarm":
     """Joins a swarm: through `connect` where it is given, else the ticket's routers, else by multicast on one
@@ -120,7 +120,7 @@ class ZenohSwarm:
         card: Card,
         *,
         windows: Windows,
-        inbox: Ring,
+        inbox: Queue,
         clock: Callable[[], float],
     ) -> None:
         self._author = identity.author
@@ -267,7 +267,7 @@ class _Line:
     It opens the session where it has none yet, declares, sends, and shows the card.
     """
 
-    def __init__(self, config: Mapping[str, Any], session: zenoh.Session | None, outbox: Ring) -> None:
+    def __init__(self, config: Mapping[str, Any], session: zenoh.Session | None, outbox: Queue) -> None:
         self._config = config
         self._session = session
         self._outbox = outbox
