@@ -122,3 +122,13 @@ def offspring(parent: int) -> list[int]:
 def test_what_cannot_be_measured_is_refused(words: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "swarm", *words.split()]) == 2
     assert why in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_ours_is_held_sooner_than_hivemind_s(tmp_path: Path) -> None:
+    """The margin is `waggle bench swarm --part latency`'s to show, on a machine with nothing else to do."""
+    found = measured(tmp_path, "--part", "latency", "--nodes", "3", "--seconds", "5")
+    assert set(found) == {"ours_ms", "hivemind_ms", "ratio"}
+    assert found["ratio"] == pytest.approx(found["hivemind_ms"] / found["ours_ms"], rel=0.05)
+    assert found["ratio"] > 3

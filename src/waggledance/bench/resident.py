@@ -147,6 +147,7 @@ class Resident:
                 POOL.verify_limit_groups,
             ),
             sources=(skill,),
+            verifier=skill,
             policy=pupil,
             learner=pupil,
             mix=Fixed(MIX.own, MIX.foreign),

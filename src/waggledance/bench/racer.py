@@ -1,0 +1,82 @@
+"""One process of our side in `latency`: a node's end of a swarm that publishes what it is told, or drains
+until it holds it.
+
+The same lines on standard input and output as `hivemind_racer`: first a list, here with the swarm's ticket,
+then `publish KEY BYTES` and `hold KEY PAUSE_S`. What is held has been opened, its signature checked, decoded.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from waggledance.rollout import Group, Rollout
+from waggledance.seams import Card
+from waggledance.swarm.identity import open_identity
+from waggledance.swarm.ticket import read_ticket
+from waggledance.swarm.zenoh import WINDOWS, ZenohSwarm, open_zenoh_swarm
+from waggledance.task import Digest, SourceName
+
+SOURCE, DIGEST = SourceName("race"), Digest("race-1")
+EVERYTHING = 10_000.0
+ROLLOUTS = 8
+
+
+class Racer:
+    def __init__(self, ticket: str, folder: Path) -> None:
+        identity = open_identity(folder, "racer", time.time())
+        self._author = identity.author
+        card = Card("scripted", 0, "bench", {SOURCE: DIGEST})
+        self._swarm: ZenohSwarm = open_zenoh_swarm(
+            read_ticket(ticket), identity, card, windows=folder / WINDOWS
+        )
+        self._held: set[int] = set()
+
+    def met(self, others: int) -> bool:
+        return self._swarm.listens and len(self._swarm.peers()) >= others
+
+    def publish(self, key: int, length: int) -> float:
+        text = os.urandom(length // ROLLOUTS // 2).hex()
+        rollouts = tuple(Rollout(text, finished=True, tokens=9, mean_logprob=-1.0) for _ in range(ROLLOUTS))
+        group = Group(self._author, key, SOURCE, DIGEST, key, rollouts)
+        began = time.monotonic()
+        self._swarm.publish(group)
+        return began
+
+    def hold(self, key: int, pause_s: float) -> float:
+        while True:
+            self._held.update(group.index for group in self._swarm.drain(EVERYTHING))
+            if key in self._held:
+                return time.monotonic()
+            time.sleep(pause_s)
+
+    def close(self) -> None:
+        self._swarm.close()
+
+
+def main() -> None:
+    [ticket, others] = json.loads(sys.stdin.readline())
+    with tempfile.TemporaryDirectory(prefix="waggle-racer-") as folder:
+        racer = Racer(ticket, Path(folder))
+        while not racer.met(others):
+            time.sleep(0.05)
+        _say("ready")
+        for line in sys.stdin:
+            word, key, amount = line.split()
+            if word == "publish":
+                _say(racer.publish(int(key), int(amount)))
+            else:
+                _say("asking")
+                _say(racer.hold(int(key), float(amount)))
+        racer.close()
+
+
+def _say(what: object) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
