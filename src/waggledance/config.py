@@ -169,6 +169,12 @@ def read_config(
     return check_config(tree)
 
 
+def config_of(tree: Mapping[str, Any], where: str) -> NodeConfig:
+    """A node's settings out of a larger file; `where` says which part of it."""
+    _refuse_unknown(tree, {key.dotted: key for key in keys()}, where)
+    return check_config(tree)
+
+
 def check_config(tree: Mapping[str, Any]) -> NodeConfig:
     try:
         return msgspec.convert(tree, NodeConfig, strict=False)

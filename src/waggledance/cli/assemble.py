@@ -18,7 +18,7 @@ from waggledance.node import Node, NodeSettings, Stopwatch
 from waggledance.policy.scripted import ScriptedPolicy
 from waggledance.rollout import Author
 from waggledance.seams import Card, Learner, Policy, Swarm, Verifier
-from waggledance.sharing.fixed import Fixed
+from waggledance.sharing.mixes import open_mix
 from waggledance.sharing.pool import Pool
 from waggledance.sharing.share import NOTHING
 from waggledance.swarm.memory import MemoryHub
@@ -73,7 +73,7 @@ def assemble(
     given is taken instead of the one that the configuration names."""
     sources = open_sources(config.tasks)
     verifier = open_verifier(config)
-    model, policy, learner = _thinking(config)
+    model, policy, learner = thinking(config)
     card = Card(
         model=config.policy.model if model else config.policy.kind,
         weights=model.weights if model else 0,
@@ -93,7 +93,7 @@ def assemble(
         sources=sources,
         policy=policy,
         learner=learner,
-        mix=Fixed(config.mix.own, config.mix.foreign),
+        mix=open_mix(config.mix),
         pool=Pool(limit_groups=config.pool.limit_groups, max_age_rounds=config.pool.max_age_rounds),
         swarm=swarm,
         verifier=verifier,
@@ -110,7 +110,8 @@ def open_verifier(config: NodeConfig) -> Verifier:
     return Cage(Terms(limit_s=wanted.limit_s, memory_bytes=wanted.memory_mb << 20))
 
 
-def _thinking(config: NodeConfig) -> "tuple[Model | None, Policy, Learner]":
+def thinking(config: NodeConfig, model: "Model | None" = None) -> "tuple[Model | None, Policy, Learner]":
+    """Who answers and what learns; with the model that is given instead of the one that is named."""
     wanted = config.policy
     if wanted.kind == "scripted":
         if config.learner.kind != "none":
@@ -125,7 +126,8 @@ def _thinking(config: NodeConfig) -> "tuple[Model | None, Policy, Learner]":
 
     if config.threads:
         torch.set_num_threads(config.threads)
-    model = load_model(wanted.model, device=wanted.device, system_prompt=wanted.system_prompt)
+    if model is None:
+        model = load_model(wanted.model, device=wanted.device, system_prompt=wanted.system_prompt)
     policy = HFPolicy(model, wanted.temperature, wanted.max_tokens)
     if config.learner.kind == "none":
         return model, policy, NoLearner()

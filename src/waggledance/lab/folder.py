@@ -1,0 +1,89 @@
+"""A lab's folder: the bank, every trial's result as soon as there is one, and what comes of them.
+
+Files are written whole or not at all. A trial's result carries a digest of its plan, so that a folder never
+mixes two experiments; a trial whose file is there is not run again.
+"""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from waggledance.errors import MissingError, StorageError, UsageError
+from waggledance.lab.bank import Bank, read_bank, write_bank
+from waggledance.lab.plan import TrialPlan
+from waggledance.lab.record import TrialResult
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    plan: str
+    result: TrialResult
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    path: Path
+
+    @property
+    def bank_path(self) -> Path:
+        return self.path / "bank.json.gz"
+
+    def bank(self) -> Bank | None:
+        return read_bank(self.bank_path) if self.bank_path.exists() else None
+
+    def keep_bank(self, bank: Bank) -> None:
+        write_whole(self.bank_path, write_bank(bank))
+
+    def result(self, plan: TrialPlan) -> TrialResult | None:
+        """None where the trial has not been run."""
+        path = self._trial(plan)
+        try:
+            kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise MissingError(f"{path} is no trial's result: {error}; remove it to run it again") from error
+        if kept.plan != digest_of(plan):
+            raise UsageError(
+                f"{self.path} holds trials of another plan ({path.name}); name another folder with --dir"
+            )
+        return kept.result
+
+    def keep_result(self, plan: TrialPlan, result: TrialResult) -> None:
+        write_whole(self._trial(plan), msgspec.json.encode(_Kept(digest_of(plan), result)))
+
+    def _trial(self, plan: TrialPlan) -> Path:
+        return self.path / "trials" / f"{plan.label}.json"
+
+
+def digest_of(plan: TrialPlan) -> str:
+    content = msgspec.json.encode(plan, order="deterministic")
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def unfinished(folder: Folder, plans: Sequence[TrialPlan]) -> list[TrialPlan]:
+    return [plan for plan in plans if folder.result(plan) is None]
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Beside its place first and then over it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(draft).chmod(0o644)
+            Path(draft).replace(path)
+        finally:
+            Path(draft).unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {path}: {error.strerror}; free some space or name another folder"
+        ) from error
