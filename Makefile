@@ -12,7 +12,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(READY)  ## language models alone and together, on this machine, in three minutes
-	$(BIN)/waggle demo
+	$(BIN)/waggle demo --page
 
 test: $(READY)  ## the quick tests
 	$(BIN)/python -m pytest

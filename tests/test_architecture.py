@@ -26,6 +26,8 @@ ROOMS_OF = {
     "matplotlib": ("view/picture.py", "lab/figure.py"),
     "rich": ("view/", "cli/"),
     "multiprocessing": ("cli/processes.py", "cli/lab.py"),
+    "starlette": ("view/routes.py",),
+    "uvicorn": ("view/page.py",),
     "subprocess": ("smollm2.py", "tasks/child.py", "verify/cage.py", "bench/"),
     "ctypes": ("verify/fence.py",),
 }
@@ -141,7 +143,13 @@ def test_the_round_is_six_verbs() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["waggledance.cli.main", "waggledance.node", "waggledance.swarm.zenoh", "waggledance.view.terminal"],
+    [
+        "waggledance.cli.main",
+        "waggledance.node",
+        "waggledance.swarm.zenoh",
+        "waggledance.view.terminal",
+        "waggledance.view.page",
+    ],
 )
 def test_works_without_torch(module: str) -> None:
     code = (

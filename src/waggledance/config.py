@@ -98,6 +98,15 @@ class EvaluateConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     completions: Annotated[int, Meta(ge=1, le=64, description="rollouts a held-out task")] = 1
 
 
+class PageConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    port: Annotated[
+        int,
+        Meta(ge=-1, le=65535, description="serve a page about the run here; 0: a free port, -1: no page"),
+    ] = -1
+    host: Annotated[Text, Meta(description="where; beyond this machine a token is asked")] = "127.0.0.1"
+    token: Annotated[Text | None, Meta(description="to ask for; none: drawn where one is needed")] = None
+
+
 class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[Name, Meta(description="the node's name in the swarm")] = "node"
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="same seed, same draws")] = 0
@@ -112,6 +121,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     swarm: SwarmConfig = SwarmConfig()
     verify: VerifyConfig = VerifyConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+    page: PageConfig = PageConfig()
 
 
 class Key(msgspec.Struct, frozen=True):

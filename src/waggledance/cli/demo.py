@@ -23,6 +23,7 @@ from rich.console import Console
 
 from waggledance.cli.outcome import Outcome, outcome, table
 from waggledance.cli.processes import NodeProcesses
+from waggledance.cli.serving import add_page_flags, looking, page_config
 from waggledance.cli.space import check_space
 from waggledance.cli.training import JOURNAL, MODEL, SETTINGS
 from waggledance.cli.verb import add_verb
@@ -32,6 +33,7 @@ from waggledance.config import (
     LearnerConfig,
     MixConfig,
     NodeConfig,
+    PageConfig,
     PolicyConfig,
     SwarmConfig,
     write_config,
@@ -42,7 +44,6 @@ from waggledance.swarm.founding import cut, found
 from waggledance.swarm.identity import write_secret
 from waggledance.swarm.ticket import write_ticket
 from waggledance.view.picture import draw_curves
-from waggledance.view.terminal import DemoView
 
 NODES, ROUNDS, SEED, MIX = 8, 100, 1, "4/4"
 NODES_LIMIT = 64
@@ -71,6 +72,7 @@ class Demo:
     own: int
     foreign: int
     folder: Path
+    page: PageConfig
 
     @property
     def mix(self) -> str:
@@ -96,6 +98,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--seed", type=int, default=SEED, help=f"of tasks and sampling ({SEED})")
     parser.add_argument("--mix", default=MIX, help=f"own/foreign groups to train on in a round ({MIX})")
     parser.add_argument("--dir", type=Path, help="where to write (default: runs/demo-DATE-TIME)")
+    add_page_flags(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -122,7 +125,9 @@ def _checked(options: argparse.Namespace) -> Demo:
         )
     folder = options.dir or Path("runs") / f"demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     _refuse_used(folder)
-    return Demo(options.nodes, options.rounds, options.seed, int(mix[1]), int(mix[2]), folder)
+    return Demo(
+        options.nodes, options.rounds, options.seed, int(mix[1]), int(mix[2]), folder, page_config(options)
+    )
 
 
 def _refuse_used(folder: Path) -> None:
@@ -140,12 +145,12 @@ def _result(demo: Demo) -> Outcome:
     nodes = [folder for side in folders.values() for folder in side]
     watching = Watching({label: [folder / JOURNAL for folder in side] for label, side in folders.items()})
     signal.signal(signal.SIGTERM, _interrupt)
-    with DemoView() as view, NodeProcesses(nodes) as processes:
+    with looking(demo.folder.name, demo.page) as looks, NodeProcesses(nodes) as processes:
         running = True
         while running:
             running = processes.running()
             watching.read()
-            view.show(watching.states, time.monotonic() - start)
+            looks.show(watching.states, time.monotonic() - start)
             if running:
                 time.sleep(SHOW_EVERY_S)
     watching.close()
@@ -225,4 +230,5 @@ def _print_result(demo: Demo, result: Outcome) -> None:
     console = Console(file=sys.stdout, highlight=False)
     console.print(table(result, demo.silo_mix))
     console.print(f"picture: {result.picture}", soft_wrap=True)
+    console.print(f"look on: waggle watch {demo.folder} --page", markup=False, soft_wrap=True)
     console.print(f"models:  {demo.folder}/{{silo,swarm}}/n*/{MODEL}", markup=False, soft_wrap=True)

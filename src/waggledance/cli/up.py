@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 from waggledance.cli.assemble import open_place
+from waggledance.cli.serving import add_page_flag, served
 from waggledance.cli.training import JOURNAL, SETTINGS, train
 from waggledance.cli.verb import add_verb
 from waggledance.cli.watching import Watching
@@ -20,6 +21,7 @@ from waggledance.config import NodeConfig, keys, read_config, write_config
 from waggledance.errors import StorageError, UsageError
 from waggledance.journal import Journal
 from waggledance.swarm.identity import KEY, SESSION, write_secret
+from waggledance.view.page import Page
 from waggledance.view.state import NodeState
 from waggledance.view.terminal import DemoView
 
@@ -44,6 +46,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("toml", nargs="?", type=Path, metavar="node.toml")
     parser.add_argument("--dir", type=Path, help="the run's folder (default: runs/NAME)")
     parser.add_argument("--ticket", dest="swarm.ticket", metavar="T", help="the same as --swarm.ticket")
+    add_page_flag(parser)
     for key in keys():
         default = ",".join(key.default) if key.is_list else key.default
         shown = "" if default in (None, "") else f" (default: {default})"
@@ -72,7 +75,7 @@ def _run(config: NodeConfig, folder: Path, stop: threading.Event) -> NodeState:
     try:
         write_secret(folder / SETTINGS, write_config(config).encode())  # a ticket is a secret
         place = open_place(config, folder)
-        with closing(Journal(place.author, time.time, folder / JOURNAL)) as journal, _shown(watching):
+        with closing(Journal(place.author, time.time, folder / JOURNAL)) as journal, _shown(config, watching):
             train(config, place, journal, stop.is_set)
     finally:
         watching.read()
@@ -132,25 +135,28 @@ def _stopping_on_signals(stop: threading.Event) -> Generator[None]:
 
 
 @contextmanager
-def _shown(watching: Watching) -> Generator[None]:
+def _shown(config: NodeConfig, watching: Watching) -> Generator[None]:
     """Shows the journal as it grows, from a thread of its own: the round does not draw."""
     ended = threading.Event()
     start = time.monotonic()
 
-    def draw() -> None:
-        with DemoView() as view:
+    def draw(page: Page | None) -> None:
+        with DemoView(note=page.note if page else "") as view:
             while not ended.wait(SHOW_EVERY_S):
                 watching.read()
+                if page:
+                    page.show(watching.states, time.monotonic() - start)
                 if _started(watching):
                     view.show(watching.states, time.monotonic() - start)
 
-    thread = threading.Thread(target=draw, name="view")
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    with served(config.name, config.page) as page:
+        thread = threading.Thread(target=draw, args=(page,), name="view")
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
 
 def _result(state: NodeState, folder: Path) -> dict[str, object]:

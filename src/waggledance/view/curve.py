@@ -55,7 +55,7 @@ class Curve(msgspec.Struct, frozen=True):
         if not self.points:
             return sum(self.pending) / len(self.pending) if self.pending else None
         newest = self.points[-max(1, rounds // self.stride) :]
-        return sum(value for _, value in newest) / len(newest)
+        return sum([value for _, value in newest]) / len(newest)
 
 
 def _merged_in_pairs(points: Sequence[Point]) -> tuple[Point, ...]:

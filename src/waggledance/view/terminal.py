@@ -95,7 +95,9 @@ def plain_line(
 class DemoView:
     """Shows states while something runs. Call `show` as often as is pleasant; it only draws."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, note: str = "") -> None:
+        """The note stands below all else: where the page is, say."""
+        self._note = note
         self._console = console or Console(stderr=True)
         self._live: Live | None = None
         self._shown: tuple[Swarms, float, float | None, float] | None = None
@@ -112,6 +114,8 @@ class DemoView:
                 redirect_stderr=False,
             )
             self._live.__enter__()
+        elif self._note:
+            self._print(self._note)
         return self
 
     def show(
@@ -125,7 +129,10 @@ class DemoView:
         self._shown = shown = (dict(swarms), elapsed_seconds, left_seconds, silent_seconds)
         if self._live is not None:
             width, height = self._console.size
-            self._live.update(render(shown[0], width, height, *shown[1:]), refresh=True)
+            noted = min(height - 1, 1) if self._note else 0
+            picture = render(shown[0], width, height - noted, *shown[1:])
+            note = fitted(Text(plain(self._note, width), "grey58"), width)
+            self._live.update(Group(picture, note) if noted else picture, refresh=True)
         elif elapsed_seconds >= self._next_line_seconds:
             self._next_line_seconds = elapsed_seconds + LINE_EVERY_SECONDS
             self._print(plain_line(*shown))

@@ -27,6 +27,8 @@ def plain(text: str, limit: int) -> str:
     """One line of at most `limit` characters, every one of them visible or a space."""
     # The cut comes first too: normalising a megabyte to show sixty characters would be a gift to a flooder.
     cut = text[: 4 * limit + 4]
+    if cut.isascii() and cut.isprintable():  # nearly every text, and a page has thousands
+        return cut if len(text) <= limit else text[: max(0, limit - 1)] + ELLIPSIS[:limit]
     shown: list[str] = []
     marks = _MARKS_LIMIT
     for character in unicodedata.normalize("NFC", cut.replace("\r\n", "\n")):
@@ -42,6 +44,14 @@ def plain(text: str, limit: int) -> str:
     line = "".join(shown)
     whole = len(line) <= limit and len(cut) == len(text)
     return line if whole else line[: max(0, limit - 1)] + ELLIPSIS[:limit]
+
+
+def plain_lines(text: str, limit: int, lines_limit: int) -> str:
+    """The same over several lines, for where a line's end can forge nothing."""
+    lines = text[: 4 * limit].replace("\r\n", "\n").split("\n")
+    shown = "\n".join(plain(line, limit) for line in lines[:lines_limit])
+    cut = len(lines) > lines_limit or len(text) > 4 * limit or len(shown) > limit
+    return shown[: max(0, limit - 1)] + ELLIPSIS if cut else shown
 
 
 def safe(text: str, limit: int, style: str = "") -> Text:
