@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow test-all lint types fmt tiny seeds picture clean
+.PHONY: demo test test-slow test-all lint types fmt tiny audited seeds picture clean
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "waggledance needs Python 3.11 or newer; name one: make PYTHON=python3.12 demo")'
@@ -33,6 +33,10 @@ types: $(READY)
 fmt: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+audited: $(READY)  ## audits every task source again, for the table that ships
+	$(BIN)/waggle audit --all --json | $(BIN)/python -m json.tool > src/waggledance/tasks/audited.json.new
+	mv src/waggledance/tasks/audited.json.new src/waggledance/tasks/audited.json
 
 tiny: $(READY)  ## makes the shipped tiny model again
 	$(BIN)/python scripts/make_tiny_model.py

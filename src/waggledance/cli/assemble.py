@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from waggledance import __version__
+from waggledance.cli.audit import open_verifier, vet
 from waggledance.config import NodeConfig
 from waggledance.errors import UsageError
 from waggledance.journal import Journal
@@ -24,8 +25,7 @@ from waggledance.sharing.share import NOTHING
 from waggledance.swarm.memory import MemoryHub
 from waggledance.task import Task
 from waggledance.tasks import open_sources
-from waggledance.verify import Uncaged, right_answer
-from waggledance.verify.cage import Cage, Terms
+from waggledance.verify import right_answer
 
 if TYPE_CHECKING:
     from waggledance.model import Model
@@ -72,7 +72,8 @@ def assemble(
     """Opens everything that may fail before the swarm, so that nobody joins who cannot work. A swarm that is
     given is taken instead of the one that the configuration names."""
     sources = open_sources(config.tasks)
-    verifier = open_verifier(config)
+    verifier = open_verifier(sources, config.verify)
+    vet(sources, config, verifier)
     model, policy, learner = thinking(config)
     card = Card(
         model=config.policy.model if model else config.policy.kind,
@@ -101,13 +102,6 @@ def assemble(
         stopwatch=stopwatch,
     )
     return Assembled(node, swarm, swarm_name, verifier, model)
-
-
-def open_verifier(config: NodeConfig) -> Verifier:
-    wanted = config.verify
-    if wanted.kind == "uncaged":
-        return Uncaged()
-    return Cage(Terms(limit_s=wanted.limit_s, memory_bytes=wanted.memory_mb << 20))
 
 
 def thinking(config: NodeConfig, model: "Model | None" = None) -> "tuple[Model | None, Policy, Learner]":

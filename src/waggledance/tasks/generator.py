@@ -6,11 +6,12 @@ where PYTHONHASHSEED is 0. `python -m waggledance.tasks.generator` is that place
 """
 
 import contextlib
+import copy
 import decimal
 import io
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -19,6 +20,7 @@ from waggledance.errors import TaskError
 from waggledance.tasks.item import Failure, Item, Wanted
 from waggledance.tasks.recipes import RECIPES, SEED
 from waggledance.tasks.split import SIZE, draws, is_held_out
+from waggledance.verify import is_modest
 
 _UNLUCKY = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What a dataset's own code may raise on a number it was not tried on: that number is passed over."""
@@ -26,8 +28,12 @@ LIMIT_DIVISIBLE = 10**12
 """basic_arithmetic looks for divisors one by one up to the root: one item in 50,000 would take minutes."""
 
 
+_Scorer = Callable[[str, dict[str, Any]], float]
+
+
 class _Dataset(Protocol):
     def __getitem__(self, index: int, /) -> dict[str, Any]: ...
+    def score_answer(self, answer: str, entry: dict[str, Any]) -> float: ...
 
 
 class Generator:
@@ -42,18 +48,30 @@ class Generator:
         with contextlib.redirect_stdout(io.StringIO()), decimal.localcontext(decimal.Context()):
             return self._make(recipe, index)
 
+    def score(self, recipe: str, index: int, answers: Sequence[str | None]) -> tuple[float, ...]:
+        """By the dataset's own scorer, which may do anything: for the cage alone. Pays full marks or 0."""
+        with contextlib.redirect_stdout(io.StringIO()), decimal.localcontext(decimal.Context()):
+            entry = self._entry(recipe, index)
+            scorer = self._dataset(recipe).score_answer
+            return tuple(_full_marks(scorer, answer, entry) for answer in answers)
+
     def _make(self, recipe: str, index: int) -> Item:
+        entry = self._entry(recipe, index)
+        return Item(entry["question"], RECIPES[recipe].truth(entry))
+
+    def _entry(self, recipe: str, index: int) -> dict[str, Any]:
         dataset = self._dataset(recipe)
         held_out = index >= SIZE
         failed: Exception | None = None
+        items = RECIPES[recipe].items
         for number in draws(recipe, index):
             try:
-                entry = dataset[number]
+                entry = dataset[number % items if items else number]
             except _UNLUCKY as error:
                 failed = error
                 continue
             if is_held_out(entry["question"]) == held_out:
-                return Item(entry["question"], RECIPES[recipe].truth(entry))
+                return entry
         side = "held-out" if held_out else "trainable"
         raise TaskError(f"{recipe} cannot make task {index}: no {side} question was drawn") from failed
 
@@ -67,6 +85,15 @@ class Generator:
             wanted = RECIPES[recipe]
             self._datasets[recipe] = create(wanted.dataset, seed=SEED, **wanted.parameters)
         return self._datasets[recipe]
+
+
+def _full_marks(scorer: _Scorer, answer: str | None, entry: dict[str, Any]) -> float:
+    if answer is None or not is_modest(answer):
+        return 0.0
+    try:
+        return float(scorer(answer, copy.deepcopy(entry)) >= 1)
+    except _UNLUCKY:  # scorers raise at answers of a shape that they do not expect
+        return 0.0
 
 
 def _divisors(left: int, right: int) -> list[int]:

@@ -17,12 +17,23 @@ Entry = Mapping[str, Any]
 
 
 def answer(entry: Entry) -> str:
-    return str(entry["answer"])
+    """Nothing where many are right and none is given."""
+    return "" if entry["answer"] is None else str(entry["answer"])
 
 
 def premises(entry: Entry) -> str:
     """Many conclusions are right: the rule needs what they must follow from."""
     return "\n".join(str(premise) for premise in entry["metadata"]["premises"])
+
+
+def within(tolerance: str) -> Callable[[Entry], str]:
+    return lambda entry: f"{answer(entry)} {tolerance}"
+
+
+def board(entry: Entry) -> str:
+    """As it was, and one solution."""
+    puzzle = "\n".join(" ".join(row) for row in entry["metadata"]["puzzle"])
+    return f"{puzzle}\n\n{answer(entry)}"
 
 
 def five_digits(entry: Entry) -> str:
@@ -41,6 +52,12 @@ class Recipe:
     rule: str
     parameters: Mapping[str, object] = field(default_factory=dict[str, object])
     truth: Callable[[Entry], str] = answer
+    items: int = 0
+    """So many there are, over and over; 0: as many as there are numbers."""
+
+
+SCORER = "scorer"
+"""In a rule's place: the dataset's own scorer, which runs in the cage and nowhere else."""
 
 
 PAPER = {
@@ -141,18 +158,50 @@ _JUDGED_BY = {
     "digits": "base_conversion",
     "fraction": "dice fraction_simplification",
     "word": """calendar_arithmetic color_cube_rotation course_schedule family_relationships figlet_font
-        isomorphic_strings mahjong_puzzle needle_haystack ransom_note syllogism zebra_puzzles""",
+        game_of_life_halting isomorphic_strings mahjong_puzzle needle_haystack ransom_note syllogism
+        tsumego""",
     "text": """ab bf caesar_cipher path_star prime_factorization spell_backward string_insertion
         string_manipulation word_sequence_reversal word_sorting""",
     "matrix": """arc_1d arc_agi binary_matrix game_of_life manipulate_matrix rearc rotate_matrix
         spiral_matrix string_splitting string_synthesis sudoku""",
+    "expression": "countdown puzzle24",
+    "polynomial": "polynomial_multiplication",
+    "integral": "simple_integration",
+    "complex_number": "complex_arithmetic",
+    SCORER: """advanced_geometry bitwise_arithmetic boxnet cryptarithm decimal_arithmetic emoji_mystery
+        graph_color group_anagrams jugs kakurasu knights_knaves letter_jumble mini_sudoku modulo_grid
+        number_filtering number_sorting palindrome_generation palindrome_partitioning polynomial_equations
+        pool_matrix power_function quantum_lock rubiks_cube rush_hour sentence_reordering shortest_path
+        survo time_intervals tower_of_hanoi""",
 }
 """Datasets that may be named one by one, with their default parameters, by the rule that judges them."""
 
+LISTED = 499
+"""Datasets that make a list of 500 first; a prime of them, so that every step leads to another."""
+
 GYM = {
     dataset: Recipe(dataset, rule) for rule, datasets in _JUDGED_BY.items() for dataset in datasets.split()
+} | {
+    "propositional_logic": Recipe("propositional_logic", "logic", truth=premises),
+    "n_queens": Recipe("n_queens", "queens", truth=board),
+    "coin_flip": Recipe("coin_flip", "near", truth=within("0.0001")),
+    "number_format": Recipe("number_format", "near", truth=within("0.01")),
+    "acre": Recipe("acre", "word", items=LISTED),
+    "gsm_symbolic": Recipe("gsm_symbolic", "number", items=LISTED),
+    "word_ladder": Recipe("word_ladder", SCORER, items=LISTED),
 }
-GYM["propositional_logic"] = Recipe("propositional_logic", "logic", truth=premises)
+
+REFUSED = {
+    "codeio": "differs from one process to the next",
+    "composite": "is made of other sources: name those",
+    "futoshiki": "takes seconds to make an item",
+    "intermediate_integration": "is judged by a scorer that runs the answer",
+    "list_functions": "differs from one process to the next",
+    "knight_swap": "takes seconds to make an item",
+    "sokoban": "takes half a minute to make some items",
+    "zebra_puzzles": "takes seconds to make an item",
+}
+"""Datasets that are not used, and why."""
 
 RECIPES: Mapping[str, Recipe] = {
     f"{group}:{name}": recipe

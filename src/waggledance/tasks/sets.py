@@ -10,7 +10,7 @@ from waggledance.tasks.child import open_maker
 from waggledance.tasks.gym import Gym
 from waggledance.tasks.item import Maker
 from waggledance.tasks.jsonl import Jsonl
-from waggledance.tasks.recipes import EASY, PAPER, RECIPES
+from waggledance.tasks.recipes import EASY, PAPER, RECIPES, REFUSED
 
 SETS = {
     "paper": tuple(f"paper:{name}" for name in PAPER),
@@ -19,11 +19,11 @@ SETS = {
 FORMS = (*SETS, "arithmetic", "jsonl:PATH", "gym:NAME")
 
 
-def open_sources(words: Sequence[str]) -> tuple[Source, ...]:
+def open_sources(words: Sequence[str], maker: Maker | None = None) -> tuple[Source, ...]:
     """The sources that the words name, in their order; one that is named twice is opened once."""
     if not words:
         raise TaskError(f"no task source is named; name one or more of: {', '.join(FORMS)}")
-    maker = open_maker()  # shared, so that one child makes the items of all sources
+    maker = maker or open_maker()  # shared, so that one child makes the items of all sources
     sources: dict[str, Source] = {}
     singles = [single for word in words for single in SETS.get(word, (word,))]
     for word in dict.fromkeys(singles):
@@ -37,6 +37,8 @@ def open_sources(words: Sequence[str]) -> tuple[Source, ...]:
 def _open(word: str, maker: Maker) -> Source:
     if word in RECIPES:
         return Gym(word, maker)
+    if (reason := REFUSED.get(word.removeprefix("gym:"))) and word.startswith("gym:"):
+        raise TaskError(f"{word} is refused: it {reason}")
     if word == Arithmetic.name:
         return Arithmetic()
     kind, _, path = word.partition(":")

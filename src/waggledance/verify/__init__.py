@@ -4,8 +4,8 @@
 raises on it, or takes time that its writer can choose; `cage` is for what may do so all the same.
 """
 
-from waggledance.verify.answer import LIMIT_BYTES, extract
+from waggledance.verify.answer import LIMIT_BYTES, extract, is_modest
 from waggledance.verify.rules import RULES, right_answer
 from waggledance.verify.verdict import Judge, Uncaged, verify
 
-__all__ = ["LIMIT_BYTES", "RULES", "Judge", "Uncaged", "extract", "right_answer", "verify"]
+__all__ = ["LIMIT_BYTES", "RULES", "Judge", "Uncaged", "extract", "is_modest", "right_answer", "verify"]

@@ -11,6 +11,7 @@ from fractions import Fraction
 from itertools import chain
 from math import gcd
 
+from waggledance.verify.expression import Expression, Monomial, read_expression
 from waggledance.verify.logic import entails
 from waggledance.verify.number import parse_number
 
@@ -20,6 +21,9 @@ _FRACTION = re.compile(
     r"(?P<sign>[+-]?)\s*(?:"
     r"(?P<above>[0-9]{1,200})(?:\s*/\s*(?P<below>[0-9]{1,200}))?"
     r"|\\[dt]?frac\s*\{\s*(?P<tex_above>[0-9]{1,200})\s*\}\s*\{\s*(?P<tex_below>[0-9]{1,200})\s*\})"
+)
+_COMPLEX = re.compile(
+    r"(?P<real>[+-]?[0-9.]{1,200}(?![0-9.i]))?\s*(?:(?P<imaginary>[+-]?\s*[0-9.]{1,200})i)?"
 )
 _DIGITS = re.compile(r"[0-9a-z]{1,200}")
 _ROW_BREAKS = str.maketrans({"[": " ", ",": " ", "]": "\n", ";": "\n"})
@@ -104,8 +108,82 @@ def logic(answer: str, truth: str, _partial: bool) -> float:
     return float(entails(truth, answer))
 
 
+def expression(answer: str, truth: str, _partial: bool) -> float:
+    """Any sum, product or quotient of the given numbers, each used once, that comes to the target.
+
+    The truth is one that does.
+    """
+    said, true = read_expression(answer), read_expression(truth)
+    if said is None or true is None or said.numbers != true.numbers:
+        return 0.0
+    return float(said.constant() is not None and said.constant() == true.constant())
+
+
+def polynomial(answer: str, truth: str, _partial: bool) -> float:
+    """The same polynomial, multiplied out or not; powers written ** or ^."""
+    said, true = read_expression(answer), read_expression(truth)
+    return float(said is not None and true is not None and said.value == true.value)
+
+
+def integral(answer: str, truth: str, _partial: bool) -> float:
+    """The same polynomial but for a constant, which may be called C."""
+    said, true = read_expression(answer), read_expression(truth)
+    return float(said is not None and true is not None and _varying(said) == _varying(true) != {})
+
+
+def _varying(read: Expression) -> dict[Monomial, Fraction]:
+    return {monomial: part for monomial, part in read.value.items() if {name for name, _ in monomial} - {"C"}}
+
+
+def complex_number(answer: str, truth: str, _partial: bool) -> float:
+    """The same complex number, written 3.0 - 2.0i, -2i or 3; parts compare as numbers do."""
+    said = _parts(answer)
+    return float(said is not None and said == _parts(truth))
+
+
+def _parts(written: str) -> tuple[Fraction, Fraction] | None:
+    match = _COMPLEX.fullmatch(written.strip())
+    if match is None or not (match["real"] or match["imaginary"]):
+        return None
+    real = parse_number(match["real"] or "0")
+    imaginary = parse_number("".join((match["imaginary"] or "0").split()))
+    return None if real is None or imaginary is None else (real, imaginary)
+
+
+def queens(answer: str, truth: str, _partial: bool) -> float:
+    """A board on which no queen attacks another and those that were there have stayed.
+
+    The truth is the board as it was, an empty line, and one solution. A cell is Q or _.
+    """
+    given, said = _board(truth.partition("\n\n")[0]), _board(answer)
+    places = [
+        (row, column) for row, cells in enumerate(said) for column, cell in enumerate(cells) if cell == "Q"
+    ]
+    if len(said) != len(given) or len(places) != len(given) or not given:
+        return 0.0
+    if any(len(cells) != len(given) or set(cells) - {"Q", "_"} for cells in said):
+        return 0.0
+    stayed = all(
+        here == "Q"
+        for before, now in zip(given, said, strict=True)
+        for was, here in zip(before, now, strict=True)
+        if was == "Q"
+    )
+    lines = ({row for row, _ in places}, {column for _, column in places})
+    diagonals = ({row - column for row, column in places}, {row + column for row, column in places})
+    return float(stayed and all(len(line) == len(given) for line in (*lines, *diagonals)))
+
+
+def _board(written: str) -> list[list[str]]:
+    return [row.split() for row in written.strip().splitlines()]
+
+
 RULES: Mapping[str, Rule] = {
-    rule.__name__: rule for rule in (text, word, number, near, fraction, digits, matrix, logic)
+    rule.__name__: rule
+    for rule in (
+        *(text, word, number, near, fraction, digits, matrix, logic),
+        *(expression, polynomial, integral, complex_number, queens),
+    )
 }
 
 
@@ -114,6 +192,8 @@ def right_answer(rule: str, truth: str) -> str:
     match rule:
         case "near":
             return "".join(truth.split()[:1])
+        case "queens":
+            return truth.partition("\n\n")[2]
         case "logic":
             return " ∧ ".join(f"({premise})" for premise in truth.splitlines() if premise.strip())
         case _:
