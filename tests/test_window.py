@@ -47,8 +47,10 @@ def test_it_does_so_over_restarts(
     file, model = tmp_path_factory.mktemp("run") / "heard", Model()
     for run in runs:
         windows = Windows(file)
-        for author, sequence in run:
+        for number, (author, sequence) in enumerate(run):
             assert windows.admit(author, sequence) == model.admit(author, sequence)
+            if number % 3 == 0:
+                windows.save()
         windows.save()
 
 
@@ -150,6 +152,68 @@ def test_a_disk_that_takes_nothing_leaves_the_old_file_and_is_tried_again(tmp_pa
     (folder / ".heard.new").rmdir()
     windows.save()
     assert not Windows(folder / "heard").admit("ant", 2)
+
+
+def test_a_save_writes_what_is_new_and_now_and_then_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window_module, "ADDED_LIMIT_BYTES", 1000)
+    windows = Windows(tmp_path / "heard")
+    wholes: set[int] = set()
+    for number in range(200):
+        assert windows.admit("ant", number)
+        windows.save()
+        assert (tmp_path / "heard.added").stat().st_size < 1100
+        wholes.add((tmp_path / "heard").stat().st_ino)
+    assert len(wholes) < 20
+    again = Windows(tmp_path / "heard")
+    assert not any(again.admit("ant", number) for number in range(200))
+
+
+@pytest.mark.parametrize("kept", range(0, 40, 3))
+def test_a_kill_in_the_middle_of_a_save_costs_that_save_alone(kept: int, tmp_path: Path) -> None:
+    file, added = tmp_path / "heard", tmp_path / "heard.added"
+    windows = Windows(file)
+    for number in range(6):
+        windows.admit("ant", number)
+        windows.save()
+    whole = added.read_bytes()
+    record = len(whole) // 5
+    added.write_bytes(whole[:kept])
+    again = Windows(file)
+    for number in range(6):
+        assert again.admit("ant", number) == (number > kept // record)
+    again.save()
+    third = Windows(file)
+    assert not any(third.admit("ant", number) for number in range(6))
+
+
+def test_a_full_disk_is_tried_again_with_all_there_is(tmp_path: Path) -> None:
+    windows = Windows(tmp_path / "heard")
+    windows.admit("ant", 1)
+    windows.save()
+    (tmp_path / "heard.added").unlink()
+    (tmp_path / "heard.added").mkdir()  # nothing can be added
+    windows.admit("ant", 2)
+    windows.save()
+    windows.admit("ant", 3)
+    (tmp_path / "heard.added").rmdir()
+    windows.save()
+    again = Windows(tmp_path / "heard")
+    assert not any(again.admit("ant", number) for number in (1, 2, 3))
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=100))
+def test_a_damaged_second_file_keeps_the_first(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    file = tmp_path_factory.mktemp("run") / "heard"
+    windows = Windows(file)
+    windows.admit("ant", 7)
+    windows.save()
+    (file.parent / "heard.added").write_bytes(content)
+    assert not Windows(file).admit("ant", 7)
 
 
 def test_what_has_not_changed_is_not_written(tmp_path: Path) -> None:
