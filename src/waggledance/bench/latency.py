@@ -28,7 +28,7 @@ GROUP_BYTES = 20_000
 WARM_UP, TIMES = 3, 15
 SETTLE_S = 0.2
 """From the moment all say that they ask until it is published."""
-OUR_PAUSE_S, HIVEMIND_PAUSE_S = 0.0005, 0.005
+OUR_PAUSE_S, HIVEMIND_PAUSE_S = 1.0, 0.0
 """Between two looks. Hivemind's is the best of 0, 5, 20 and 50 ms."""
 
 
