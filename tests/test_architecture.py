@@ -13,6 +13,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 TORCH_ROOMS = (
     "model.py", "smollm2.py", "kernels.py", "prefix.py", "cache.py", "forward.py", "checkpoint.py",
+    "adapter.py",
     "policy/hf.py", "policy/growing.py", "policy/reader.py", "learner/",
     "cli/assemble.py", "cli/lab.py", "lab/lexicon.py", "lab/llama.py", "lab/lot.py", "lab/sheet.py",
     "lab/stack.py", "lab/warmup.py",
@@ -21,6 +22,7 @@ ROOMS_OF = {
     "torch": TORCH_ROOMS,
     "transformers": TORCH_ROOMS,
     "safetensors": TORCH_ROOMS,
+    "peft": ("adapter.py",),
     "zenoh": ("swarm/zenoh.py",),
     "reasoning_gym": ("tasks/generator.py",),
     "matplotlib": ("view/picture.py", "lab/figure.py"),
@@ -47,7 +49,7 @@ LAYERS = {
 """Which rooms a room may import, besides the nouns; node.py, cli and, to measure them, bench put them
 together."""
 NODE_MAY_IMPORT = {"sharing"}
-TORCH_NOUNS = {"model", "smollm2", "kernels", "prefix", "cache", "forward", "checkpoint"}
+TORCH_NOUNS = {"model", "adapter", "smollm2", "kernels", "prefix", "cache", "forward", "checkpoint"}
 MAY_TAKE_NODES = {"bench": {"node"}, "lab": {"node", "evaluate"}}
 TOP = {"node", "evaluate", "__main__", "cli"}
 """What no room below may import."""

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 from safetensors import SafetensorError
 
+from waggledance.adapter import is_adapted, merged_weights
 from waggledance.errors import StorageError
 from waggledance.model import Model
 
@@ -36,7 +37,9 @@ def save_model(model: Model, folder: Path) -> None:
 
 
 def _write(model: Model, folder: Path) -> None:
-    model.network.save_pretrained(folder)
+    # An adapter goes in with the rest, so that the folder is a model like any other.
+    merged = merged_weights(model.network) if is_adapted(model.network) else None
+    model.network.save_pretrained(folder, state_dict=merged)
     backend = getattr(model.tokenizer, "backend_tokenizer", None)
     if backend is not None:
         # Python's writer goes first: the tokenizer's own has no error to catch for a full disk.

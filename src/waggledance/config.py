@@ -50,6 +50,10 @@ class LearnerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kl_weight: Annotated[float, Meta(ge=0, le=1000, description="pull towards the starting model")] = 0.0
     max_grad_norm: Annotated[float, Meta(gt=0, le=1e9, description="gradients are scaled down to it")] = 1.0
     epochs: Annotated[int, Meta(ge=1, le=64, description="steps on one batch")] = 1
+    lora_rank: Annotated[
+        int, Meta(ge=0, le=1024, description="learn an adapter of this rank; 0: all weights")
+    ] = 0
+    lora_scale: Annotated[float, Meta(gt=0, le=1000, description="what an adapter says, times this")] = 2.0
     value_learning_rate: Annotated[
         float, Meta(gt=0, le=10, description="of ppo's value head: about what an expectation moves a step")
     ] = 0.1

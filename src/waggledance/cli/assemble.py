@@ -19,6 +19,7 @@ from waggledance.node import Node, NodeSettings, Stopwatch
 from waggledance.policy.scripted import ScriptedPolicy
 from waggledance.rollout import Author
 from waggledance.seams import Card, Learner, Policy, Swarm, Verifier
+from waggledance.seed import derive
 from waggledance.sharing.mixes import open_mix
 from waggledance.sharing.pool import Pool
 from waggledance.sharing.share import NOTHING
@@ -124,12 +125,22 @@ def thinking(config: NodeConfig, model: "Model | None" = None) -> "tuple[Model |
         model = load_model(wanted.model, device=wanted.device, system_prompt=wanted.system_prompt)
     policy = HFPolicy(model, wanted.temperature, wanted.max_tokens)
     if config.learner.kind == "none":
+        if config.learner.lora_rank:
+            raise UsageError(
+                f"learner.lora_rank = {config.learner.lora_rank}: learner.kind 'none' learns nothing; "
+                "set the rank to 0 or name another learner"
+            )
         return model, policy, NoLearner()
     if wanted.temperature == 0:
         raise UsageError(
             "policy.temperature = 0: greedy rollouts of a task are all the same and teach nothing; "
             "raise it or set learner.kind to 'none'"
         )
+    if config.learner.lora_rank:
+        from waggledance.adapter import adapt
+
+        seed = derive(config.seed, config.name, "adapter")
+        adapt(model, config.learner.lora_rank, config.learner.lora_scale, seed)
     return model, policy, learner_of(config, model)
 
 

@@ -93,10 +93,10 @@ def _stack(seats: Sequence[Seat], starts: Starts, device: str) -> "Stack":
     from waggledance.learner.loss import Clip
 
     policy, learner = seats[0].config.policy, seats[0].config.learner
-    if learner.kind != "grpo" or policy.temperature == 0:
+    if learner.kind != "grpo" or learner.lora_rank or policy.temperature == 0:
         raise UsageError(
-            f"learner.kind = {learner.kind!r} at temperature {policy.temperature:g}: stacked nodes learn by "
-            "grpo and sample; set stacked = false"
+            f"learner.kind = {learner.kind!r} with lora_rank {learner.lora_rank} at temperature "
+            f"{policy.temperature:g}: stacked nodes learn all weights by grpo and sample; set stacked = false"
         )
     settings = StackSettings(
         temperature=policy.temperature,
