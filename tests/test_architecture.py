@@ -15,8 +15,8 @@ TORCH_ROOMS = (
     "model.py", "smollm2.py", "kernels.py", "prefix.py", "cache.py", "forward.py", "checkpoint.py",
     "adapter.py",
     "policy/hf.py", "policy/growing.py", "policy/reader.py", "learner/",
-    "cli/assemble.py", "cli/lab.py", "lab/lexicon.py", "lab/llama.py", "lab/lot.py", "lab/sheet.py",
-    "lab/stack.py", "lab/warmup.py",
+    "cli/assemble.py", "cli/lab.py", "cli/minds.py", "lab/lexicon.py", "lab/llama.py",
+    "lab/lot.py", "lab/sheet.py", "lab/stack.py", "lab/warmup.py",
 )  # fmt: skip
 ROOMS_OF = {
     "torch": TORCH_ROOMS,

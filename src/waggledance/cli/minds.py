@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from waggledance.cli.assemble import thinking
 from waggledance.config import NodeConfig, PolicyConfig
 from waggledance.errors import UsageError
 from waggledance.lab.bank import Bank, names_of
@@ -61,6 +60,8 @@ class Starts:
 
 
 def _mind(seat: Seat, starts: Starts) -> Mind:
+    from waggledance.cli.assemble import thinking  # brings in all that a whole node needs
+
     if seat.config.policy.kind == "scripted":
         _, policy, learner = thinking(seat.config)
         return Mind(policy, learner)
@@ -89,6 +90,8 @@ def _kind(config: NodeConfig) -> bytes:
 
 
 def _stack(seats: Sequence[Seat], starts: Starts, device: str) -> "Stack":
+    import torch
+
     from waggledance.lab.stack import Stack, StackSettings
     from waggledance.learner.loss import Clip
 
@@ -98,6 +101,9 @@ def _stack(seats: Sequence[Seat], starts: Starts, device: str) -> "Stack":
             f"learner.kind = {learner.kind!r} with lora_rank {learner.lora_rank} at temperature "
             f"{policy.temperature:g}: stacked nodes learn all weights by grpo and sample; set stacked = false"
         )
+    if device != "cpu":
+        # Rounding as small as a step's noise is no loss, and matrix products are several times faster.
+        torch.set_float32_matmul_precision("high")
     settings = StackSettings(
         temperature=policy.temperature,
         max_tokens=policy.max_tokens,

@@ -17,7 +17,7 @@ from waggledance.config import NodeConfig, config_of
 from waggledance.errors import MissingError, UsageError, nearest
 
 Tree = dict[str, Any]
-LABEL = r"^[A-Za-z0-9][A-Za-z0-9 ._/+-]{0,39}\Z"
+LABEL = r"^[A-Za-z0-9][A-Za-z0-9 ._/+%-]{0,39}\Z"
 Hears = Literal["all", "ring", "small-world", "groups"]
 
 
@@ -104,7 +104,11 @@ class TrialPlan(msgspec.Struct, frozen=True):
     @property
     def label(self) -> str:
         """A file's name."""
-        return f"{re.sub(r'[^A-Za-z0-9]+', '-', self.configuration)}-{self.seed}"
+        return f"{_file_of(self.configuration)}-{self.seed}"
+
+
+def _file_of(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.]+", "-", name)
 
 
 def read_plan(path: Path) -> Plan:
@@ -145,9 +149,10 @@ def _told(message: str) -> str:
 
 def _check_names(plan: Plan, path: Path) -> None:
     names = [configuration.name for configuration in plan.configurations]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    files = [_file_of(name) for name in names]
+    twice = next((name for name in names if files.count(_file_of(name)) > 1), None)
     if twice is not None:
-        raise UsageError(f"{path}: two configurations are called {twice!r}; give one another name")
+        raise UsageError(f"{path}: two configurations are called {twice!r}, or nearly so; give one another name")
     for silo in (plan.baseline, *(one.silo for one in plan.configurations if one.silo)):
         if silo not in names:
             raise UsageError(f"{path}: silo = {silo!r} is no configuration; {nearest(silo, names)}")
