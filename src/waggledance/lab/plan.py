@@ -152,7 +152,7 @@ def _check_names(plan: Plan, path: Path) -> None:
     files = [_file_of(name) for name in names]
     twice = next((name for name in names if files.count(_file_of(name)) > 1), None)
     if twice is not None:
-        raise UsageError(f"{path}: two configurations are called {twice!r}, or nearly so; give one another name")
+        raise UsageError(f"{path}: two configurations are called {twice!r} or nearly so; rename one")
     for silo in (plan.baseline, *(one.silo for one in plan.configurations if one.silo)):
         if silo not in names:
             raise UsageError(f"{path}: silo = {silo!r} is no configuration; {nearest(silo, names)}")
