@@ -12,7 +12,7 @@ from waggledance.seams import Learner, Policy, Source, Swarm, Verifier
 from waggledance.sharing.fixed import Fixed
 from waggledance.sharing.pool import Pool
 from waggledance.swarm.memory import MemoryHub
-from waggledance.task import Task
+from waggledance.task import SourceName, Task
 from waggledance.tasks import Arithmetic
 from waggledance.verify import Uncaged, right_answer
 
@@ -43,10 +43,15 @@ def make_node(
     pool: Pool | None = None,
     swarm: Swarm | None = None,
     verifier: Verifier | None = None,
+    key: str = "",
+    carries: frozenset[SourceName] = frozenset(),
+    rules: frozenset[str] = frozenset(),
 ) -> Node:
     author = Author(name)
     return Node(
-        NodeSettings(author, seed, completions, share, verify_limit_groups),
+        NodeSettings(
+            author, seed, completions, share, verify_limit_groups, key=key, carries=carries, rules=rules
+        ),
         sources=sources or (Arithmetic(),),
         policy=policy or ScriptedPolicy(truth_of, success),
         learner=learner or NoLearner(),

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waggledance.rollout import Author, Group, Rollout
+from waggledance.draw import PLACES_LIMIT
+from waggledance.rollout import Author, Carried, Group, Rollout
 from waggledance.seams import Card
 from waggledance.swarm import wire
 from waggledance.swarm.wire import Reason, Refusal, decode, decode_card, encode, encode_card
@@ -18,10 +19,11 @@ ANT = Author("ant")
 
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True)
 sources = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}", fullmatch=True)
+texts = st.text(st.characters(codec="utf-8"), max_size=200)
 counts = st.integers(0, wire.COUNT_LIMIT - 1)
 rollouts = st.builds(
     Rollout,
-    text=st.text(st.characters(codec="utf-8"), max_size=200),
+    text=texts,
     finished=st.booleans(),
     tokens=counts,
     mean_logprob=st.floats(wire.LOGPROB_FLOOR, wire.LOGPROB_TOLERANCE),
@@ -34,6 +36,8 @@ groups = st.builds(
     digest=sources.map(Digest),
     index=counts,
     rollouts=st.lists(rollouts, min_size=1, max_size=wire.ROLLOUTS_LIMIT).map(tuple),
+    place=st.integers(0, PLACES_LIMIT - 1),
+    carried=st.none() | st.builds(Carried, texts, st.from_regex(r"[a-z][a-z_]{0,31}", fullmatch=True), texts),
 )
 
 
@@ -112,6 +116,12 @@ def test_token_ids_stay_at_home() -> None:
         a_group(index=-1),
         a_group(index=2**63),
         a_group(round=-1),
+        a_group(place=-1),
+        a_group(place=PLACES_LIMIT),
+        a_group(carried=Carried("q" * 8193, "text", "a")),
+        a_group(carried=Carried("q", "text", "a" * 8193)),
+        a_group(carried=Carried("q", "", "a")),
+        a_group(carried=Carried("q", "os.system", "a")),
         a_group(rollouts=()),
         a_group(rollouts=a_group().rollouts * 33),
         with_rollout(text="x" * (wire.TEXT_LIMIT_CHARACTERS + 1)),
@@ -154,8 +164,17 @@ def test_invalid_utf8_is_malformed() -> None:
 def test_a_field_too_many_is_malformed() -> None:
     message = fields_of(a_group())
     assert refusal_of(msgspec.msgpack.encode([*message, 1.0])) is Reason.MALFORMED
-    message[-1][0].append(1.0)
+    message[6][0].append(1.0)
     assert refusal_of(msgspec.msgpack.encode(message)) is Reason.MALFORMED
+    message = fields_of(a_group(carried=Carried("q", "text", "a")))
+    message[-1].append("b")
+    assert refusal_of(msgspec.msgpack.encode(message)) is Reason.MALFORMED
+
+
+def test_a_group_of_the_first_minor_version_is_understood() -> None:
+    """It has neither place nor carried task."""
+    major, _, *fields = fields_of(a_group())
+    assert decode(msgspec.msgpack.encode([major, 0, *fields[:5]]), ANT) == a_group()
 
 
 def test_a_newer_minor_version_is_understood_and_its_new_fields_are_passed_over() -> None:
@@ -167,7 +186,7 @@ def test_a_newer_minor_version_is_understood_and_its_new_fields_are_passed_over(
     assert decode_card(msgspec.msgpack.encode([major, minor + 1, *fields, "new"])) == card
 
 
-@pytest.mark.parametrize("place", range(1, 7))
+@pytest.mark.parametrize("place", range(1, 8))
 def test_another_type_is_malformed(place: int) -> None:
     message = fields_of(a_group())
     message[place] = None

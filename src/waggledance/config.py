@@ -88,6 +88,10 @@ class SwarmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     share: Annotated[
         Literal["everything", "informative", "nothing"], Meta(description="which own groups to give")
     ] = "everything"
+    carry: Annotated[
+        Literal["nothing", "files"],
+        Meta(description="questions and truths that travel, in a private swarm: those of one's own files"),
+    ] = "nothing"
 
 
 class VerifyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

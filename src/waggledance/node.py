@@ -10,17 +10,28 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from waggledance.draw import drawn_index
 from waggledance.errors import TaskError
 from waggledance.events import Event, Generated, Learned, Sampled, Shared, Verified
 from waggledance.journal import Journal
 from waggledance.quote import any_said, best_said
-from waggledance.rollout import Author, Group, Rollout, ScoredGroup, mean_reward, name_of
+from waggledance.rollout import (
+    CARRIED_LIMIT_CHARACTERS,
+    Author,
+    Carried,
+    Group,
+    Rollout,
+    ScoredGroup,
+    key_of,
+    mean_reward,
+    name_of,
+)
 from waggledance.seams import Failure, Learner, Mix, Policy, Source, Swarm, Traffic, Verifier
 from waggledance.seed import derive
 from waggledance.sharing.appetite import Appetite, Portion
 from waggledance.sharing.pool import Pool
 from waggledance.sharing.share import to_share
-from waggledance.task import Task
+from waggledance.task import SourceName, Task
 
 CAGE = "cage"
 """The reason of a group that broke or held up whatever judged it."""
@@ -38,6 +49,12 @@ class NodeSettings:
     """The most foreign groups verified in one round: bounds what a flood can cost."""
     verify_limit_s: float = 1.0
     """So long foreign groups are verified in one round; what was begun then is the last."""
+    key: str = ""
+    """Whose draws it makes: the fingerprint of a key. Empty: of the author's own, where it has one."""
+    carries: frozenset[SourceName] = frozenset()
+    """Sources whose tasks travel with their groups."""
+    rules: frozenset[str] = frozenset()
+    """By which carried truth may be judged here. None: only what this node builds itself is trained on."""
 
 
 class Node:
@@ -86,19 +103,28 @@ class Node:
         self.learn(batch)
 
     def draw(self) -> list[Task]:
-        """This round's tasks. The index hangs on name and round, so that nobody picks easy questions."""
+        """This round's tasks."""
         self.round_number += 1
         self.journal.round = self.round_number
         tasks: list[Task] = []
         for k in range(self._mix.own_groups):
             source = self._sources[self._derive("source", k) % len(self._sources)]
-            tasks.append(source.task(self._derive("index", k) % source.size))
+            tasks.append(source.task(self._index(source, k)))
         return tasks
+
+    def _index(self, source: Source, place: int) -> int:
+        key = self.settings.key or key_of(self.settings.author)
+        if key:
+            return drawn_index(key, self.round_number, place, source.name, source.size)
+        return self._derive("index", place) % source.size
 
     def generate(self, tasks: Sequence[Task]) -> list[Group]:
         start = self._stopwatch()
         answers = self.policy.generate(tasks, self.settings.completions, self._derive("generate"))
-        groups = [self._group(task, rollouts) for task, rollouts in zip(tasks, answers, strict=True)]
+        groups = [
+            self._group(task, rollouts, place)
+            for place, (task, rollouts) in enumerate(zip(tasks, answers, strict=True))
+        ]
         rollouts = [rollout for group in groups for rollout in group.rollouts]
         tokens = sum(rollout.tokens for rollout in rollouts)
         self._tell(Generated(len(groups), len(rollouts), tokens, self._stopwatch() - start))
@@ -171,23 +197,24 @@ class Node:
 
     def _task_named_by(self, group: Group) -> Task | None:
         """None, and counted by its reason, where this node cannot use the group."""
-        reason = self._unusable(group)
-        if reason is None:
-            try:
-                return self._source_by_name[group.source].task(group.index)
-            except TaskError:  # a stranger chose the index: where it leads must not end this node
-                reason = "task"
-        self._refused[group.author, reason] += 1
+        source = self._source_by_name.get(group.source)
+        if source is None or group.digest != source.digest:
+            found = self._carried_by(group, "digest" if source else "source")
+        else:
+            found = _built(source, group)
+        if isinstance(found, Task):
+            return found
+        self._refused[group.author, found] += 1
         return None
 
-    def _unusable(self, group: Group) -> str | None:
-        source = self._source_by_name.get(group.source)
-        if source is None:
-            return "source"
-        if group.digest != source.digest:
-            return "digest"
-        # Held-out tasks lie at size and above: nobody may train this node on them.
-        return None if group.index < source.size else "index"
+    def _carried_by(self, group: Group, reason: str) -> Task | str:
+        """The task that travelled with its group, where this node judges carried truth at all."""
+        said = group.carried
+        if said is None or not self.settings.rules:
+            return reason
+        if said.rule not in self.settings.rules:
+            return "rule"
+        return Task(group.source, group.index, said.question, said.rule, said.truth)
 
     def _judged(self, tried: Sequence[tuple[Task, Group]]) -> list[ScoredGroup | None]:
         """None, and counted, where an answer broke or held up whatever judged it."""
@@ -202,9 +229,17 @@ class Node:
             judged.append(None)
         return judged
 
-    def _group(self, task: Task, rollouts: tuple[Rollout, ...]) -> Group:
-        digest = self._source_by_name[task.source].digest
-        return Group(self.settings.author, self.round_number, task.source, digest, task.index, rollouts)
+    def _group(self, task: Task, rollouts: tuple[Rollout, ...], place: int) -> Group:
+        return Group(
+            self.settings.author,
+            self.round_number,
+            task.source,
+            self._source_by_name[task.source].digest,
+            task.index,
+            rollouts,
+            place,
+            _carried(task) if task.source in self.settings.carries else None,
+        )
 
     def _tell_sampled(self, batch: Sequence[ScoredGroup], heard: int) -> None:
         for event in self._swarm.news():
@@ -251,6 +286,25 @@ def _by_source(own: Sequence[ScoredGroup]) -> dict[str, float]:
         source: mean_reward([scored for scored in own if scored.task.source == source])
         for source in sorted(sources)
     }
+
+
+def _built(source: Source, group: Group) -> Task | str:
+    """The task as this node makes it, or why it cannot be used."""
+    # Held-out tasks lie at size and above: nobody may train this node on them.
+    if group.index >= source.size:
+        return "index"
+    key = key_of(group.author)
+    if key and group.index != drawn_index(key, group.round, group.place, source.name, source.size):
+        return "pick"
+    try:
+        return source.task(group.index)
+    except TaskError:  # where an index leads must not end this node
+        return "task"
+
+
+def _carried(task: Task) -> Carried | None:
+    short = max(len(task.question), len(task.truth)) <= CARRIED_LIMIT_CHARACTERS
+    return Carried(task.question, task.rule, task.truth) if short and not task.partial else None
 
 
 def _unpaid(task: Task, group: Group) -> ScoredGroup:

@@ -13,13 +13,21 @@ from waggledance.task import Digest, SourceName, Task
 
 Author = NewType("Author", str)
 """Who wrote it: a name for people and, where strangers meet, a fingerprint of the key that signs for it."""
-_FINGERPRINTED = re.compile(r"(?P<name>.+)\.[a-z2-7]{16}")
+_FINGERPRINTED = re.compile(r"(?P<name>.+)\.(?P<key>[a-z2-7]{16})")
+CARRIED_LIMIT_CHARACTERS = 8192
+"""Of a question or a truth that travels."""
 
 
 def name_of(author: Author) -> str:
     """The part for people: two authors may share it."""
     match = _FINGERPRINTED.fullmatch(author)
     return match["name"] if match else author
+
+
+def key_of(author: Author) -> str:
+    """The fingerprint of the key that signs; empty where nobody does, among nodes of one process."""
+    match = _FINGERPRINTED.fullmatch(author)
+    return match["key"] if match else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,15 @@ class Rollout:
 
 
 @dataclass(frozen=True, slots=True)
+class Carried:
+    """A task that others cannot build: what they need to verify answers to it by a rule of theirs."""
+
+    question: str
+    rule: str
+    truth: str
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     author: Author
     round: int
@@ -45,6 +62,9 @@ class Group:
     digest: Digest
     index: int
     rollouts: tuple[Rollout, ...]
+    place: int = 0
+    """Which of its author's draws of that round: with key and round it says what the index must be."""
+    carried: Carried | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ torch and a lone one no network.
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,15 +19,15 @@ from waggledance.learner.none import NoLearner
 from waggledance.node import Node, NodeSettings, Stopwatch
 from waggledance.policy.scripted import ScriptedPolicy
 from waggledance.rollout import Author
-from waggledance.seams import Card, Learner, Policy, Swarm, Verifier
+from waggledance.seams import Card, Learner, Policy, Source, Swarm, Verifier
 from waggledance.seed import derive
 from waggledance.sharing.mixes import open_mix
 from waggledance.sharing.pool import Pool
 from waggledance.sharing.share import NOTHING
 from waggledance.swarm.memory import MemoryHub
-from waggledance.task import Task
-from waggledance.tasks import open_sources
-from waggledance.verify import right_answer
+from waggledance.task import SourceName, Task
+from waggledance.tasks import Jsonl, open_sources
+from waggledance.verify import RULES, right_answer
 
 if TYPE_CHECKING:
     from waggledance.model import Model
@@ -52,13 +53,16 @@ class Place:
     author: Author
     identity: "Identity | None"
     """None for a node that meets nobody."""
+    key: str = ""
+    """The fingerprint of the key that lies there, whoever's draws it makes."""
 
 
 def open_place(config: NodeConfig, folder: Path) -> Place:
-    if config.swarm.kind == "none":
-        return Place(folder, Author(config.name), None)
-    from waggledance.swarm.identity import open_identity
+    from waggledance.swarm.identity import KEY, kept_key, open_identity
 
+    if config.swarm.kind == "none":
+        key = kept_key(folder) if (folder / KEY).exists() else ""
+        return Place(folder, Author(config.name), None, key)
     identity = open_identity(folder, config.name, time.time())
     return Place(folder, identity.author, identity)
 
@@ -76,6 +80,7 @@ def assemble(
     verifier = open_verifier(sources, config.verify)
     vet(sources, config, verifier)
     model, policy, learner = thinking(config)
+    private = place.identity is not None and not ticket_of(config).is_open
     card = Card(
         model=config.policy.model if model else config.policy.kind,
         weights=model.weights if model else 0,
@@ -91,6 +96,9 @@ def assemble(
             share=config.swarm.share if config.swarm.kind != "none" else NOTHING,
             verify_limit_groups=config.pool.verify_limit_groups,
             verify_limit_s=config.verify.limit_s,
+            key=place.key,
+            carries=_carried(sources) if private and config.swarm.carry == "files" else frozenset(),
+            rules=frozenset(RULES) if private else frozenset(),
         ),
         sources=sources,
         policy=policy,
@@ -185,6 +193,11 @@ def learner_of(config: NodeConfig, model: "Model") -> Learner:
 
 def _right_answer(task: Task) -> str:
     return right_answer(task.rule, task.truth)
+
+
+def _carried(sources: Sequence[Source]) -> frozenset[SourceName]:
+    """Those that others cannot build: a user's own files."""
+    return frozenset(source.name for source in sources if isinstance(source, Jsonl))
 
 
 def _open_swarm(config: NodeConfig, place: Place, card: Card) -> tuple[Swarm, str]:

@@ -6,6 +6,7 @@ and the models.
 """
 
 import argparse
+import hashlib
 import re
 import signal
 import sys
@@ -41,7 +42,7 @@ from waggledance.config import (
 from waggledance.errors import StorageError, UsageError
 from waggledance.swarm.endpoint import ANY_LOOPBACK_PORT, free_loopback_endpoint
 from waggledance.swarm.founding import cut, found
-from waggledance.swarm.identity import write_secret
+from waggledance.swarm.identity import KEY, SEED_BYTES, write_secret
 from waggledance.swarm.ticket import write_ticket
 from waggledance.view.picture import draw_curves
 
@@ -207,8 +208,17 @@ def _write_settings(demo: Demo) -> dict[str, list[Path]]:
                 folder.mkdir(parents=True)
                 settings = write_config(_node(demo, folder.name, mix, joined))
                 write_secret(folder / SETTINGS, settings.encode())
+                write_secret(folder / KEY, _key(demo, folder.name).hex().encode())
                 folders[label].append(folder)
     return folders
+
+
+def _key(demo: Demo, name: str) -> bytes:
+    """What a node draws hangs on its key: twins have the same one, and a seed the same draws each time. It is
+    no secret, and need not be: the swarm's key, which is drawn at random, keeps others out."""
+    return hashlib.blake2b(
+        f"{demo.seed} {name}".encode(), digest_size=SEED_BYTES, person=b"waggle demo"
+    ).digest()
 
 
 def _node(demo: Demo, name: str, mix: MixConfig, swarm: SwarmConfig) -> NodeConfig:

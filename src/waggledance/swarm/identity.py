@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from waggledance.errors import MissingError, StorageError
 from waggledance.rollout import Author
+from waggledance.swarm.grant import public_of
 
 KEY, SESSION = "identity", "session"
 """Files in a run's folder."""
@@ -60,6 +61,11 @@ def make_identity(name: str, seed: bytes, session: int) -> Identity:
     public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
     numbers = count(session << 32)
     return Identity(author_of(name, public), public, session, key.sign, lambda: next(numbers))
+
+
+def kept_key(folder: Path) -> str:
+    """The fingerprint of the folder's key."""
+    return fingerprint(public_of(_seed(folder / KEY)))
 
 
 def open_identity(folder: Path, name: str, now: float) -> Identity:

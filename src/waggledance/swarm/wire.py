@@ -1,12 +1,11 @@
 """The wire: groups and cards as bytes and back, and every limit they must keep.
 
 A body is one msgpack array that begins with the version, major and minor. A group carries what an author
-tried and nothing that a receiver must find out by itself: no question, no truth, no reward, no code, no
-token ids. Who wrote it stands in the envelope (`seal`). Equal groups make equal bytes; encoding and
-decoding hold them to the same limits; what breaks one is a `Refusal` with its reason.
+tried and nothing that a receiver must find out by itself: no reward, no code, no token ids; question and
+truth only of tasks that others do not have, and only if their owner wants it. Who wrote it stands in the
+envelope (`seal`). Equal groups make equal bytes; encoding and decoding hold them to the same limits.
 
-A new minor version adds fields at the end: older nodes pass over them, newer ones know what to take where
-they are missing. Another major version is refused.
+A new minor version adds fields at the end: older nodes pass over them. Another major version is refused.
 """
 
 import re
@@ -16,11 +15,12 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
-from waggledance.rollout import Author, Group, Rollout
+from waggledance.draw import PLACES_LIMIT
+from waggledance.rollout import CARRIED_LIMIT_CHARACTERS, Author, Carried, Group, Rollout
 from waggledance.seams import Card
 from waggledance.task import Digest, SourceName
 
-MAJOR, MINOR = 1, 0
+MAJOR, MINOR = 1, 1
 MESSAGE_LIMIT_BYTES = 256 * 1024
 BODY_LIMIT_BYTES = MESSAGE_LIMIT_BYTES - 512
 """What is left when it is signed and sealed."""
@@ -36,6 +36,7 @@ LOGPROB_TOLERANCE = 1e-3
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _AUTHOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
+_RULE = re.compile(r"[a-z][a-z_]{0,31}")
 _MODEL_LIMIT_CHARACTERS = 200
 _EMPTY_ARRAY = 0x90
 """How msgpack begins an array without fields; up to fifteen are added to it."""
@@ -76,6 +77,12 @@ class _Rollout(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     mean_logprob: float
 
 
+class _Carried(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    question: str
+    rule: str
+    truth: str
+
+
 class _Group(msgspec.Struct, frozen=True, array_like=True):
     major: int
     minor: int
@@ -84,6 +91,8 @@ class _Group(msgspec.Struct, frozen=True, array_like=True):
     digest: Digest
     index: int
     rollouts: tuple[_Rollout, ...]
+    place: int = 0
+    carried: _Carried | None = None
 
 
 class _Card(msgspec.Struct, frozen=True, array_like=True):
@@ -125,14 +134,29 @@ def encode(group: Group) -> bytes:
     if not _in_bounds(group):
         raise Refusal(Reason.BOUNDS)
     rollouts = tuple(_Rollout(r.text, r.finished, r.tokens, r.mean_logprob) for r in group.rollouts)
-    return _encoded(_Group(MAJOR, MINOR, group.round, group.source, group.digest, group.index, rollouts))
+    said = group.carried
+    carried = _Carried(said.question, said.rule, said.truth) if said else None
+    return _encoded(
+        _Group(
+            MAJOR,
+            MINOR,
+            group.round,
+            group.source,
+            group.digest,
+            group.index,
+            rollouts,
+            group.place,
+            carried,
+        )
+    )
 
 
 def decode(body: bytes, author: Author) -> Group:
     """The group in a body that `author` wrote."""
     said = _decoded(body, _groups)
     rollouts = tuple(Rollout(r.text, r.finished, r.tokens, r.mean_logprob) for r in said.rollouts)
-    group = Group(author, said.round, said.source, said.digest, said.index, rollouts)
+    carried = said.carried and Carried(said.carried.question, said.carried.rule, said.carried.truth)
+    group = Group(author, said.round, said.source, said.digest, said.index, rollouts, said.place, carried)
     if not _in_bounds(group):
         raise Refusal(Reason.BOUNDS)
     return group
@@ -203,8 +227,17 @@ def _in_bounds(group: Group) -> bool:
         and _SOURCE.fullmatch(group.source) is not None
         and _SOURCE.fullmatch(group.digest) is not None
         and 0 <= group.index < COUNT_LIMIT
+        and 0 <= group.place < PLACES_LIMIT
+        and (group.carried is None or _carried_in_bounds(group.carried))
         and 1 <= len(group.rollouts) <= ROLLOUTS_LIMIT
         and all(map(_rollout_in_bounds, group.rollouts))
+    )
+
+
+def _carried_in_bounds(carried: Carried) -> bool:
+    return (
+        max(len(carried.question), len(carried.truth)) <= CARRIED_LIMIT_CHARACTERS
+        and _RULE.fullmatch(carried.rule) is not None
     )
 
 
