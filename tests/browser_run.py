@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Literal
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Dialog, sync_playwright
 from playwright.sync_api import Page as Tab
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -47,9 +47,14 @@ def tab(
     context = opened.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page, seen = context.new_page(), Seen()
     page.set_default_timeout(WAIT_MS)
+
+    def dismissed(dialog: Dialog) -> None:
+        seen.complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
     page.on("console", lambda message: seen.complaints.append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: seen.complaints.append(f"error: {error}"))
-    page.on("dialog", lambda dialog: (seen.complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    page.on("dialog", dismissed)
     page.on("request", lambda request: seen.asked.add(request.url.partition("?")[0]))
     page.goto(address)
     page.wait_for_selector("#state[data-state=live]")

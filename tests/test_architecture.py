@@ -30,6 +30,7 @@ ROOMS_OF = {
     "multiprocessing": ("cli/processes.py", "cli/lab.py"),
     "starlette": ("view/routes.py",),
     "uvicorn": ("view/page.py",),
+    "prometheus_client": ("view/metrics.py",),
     "subprocess": ("smollm2.py", "tasks/child.py", "verify/cage.py", "bench/"),
     "ctypes": ("verify/fence.py",),
 }

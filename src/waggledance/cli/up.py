@@ -21,6 +21,7 @@ from waggledance.config import NodeConfig, keys, read_config, write_config
 from waggledance.errors import StorageError, UsageError
 from waggledance.journal import Journal
 from waggledance.swarm.identity import KEY, SESSION, write_secret
+from waggledance.view import tally
 from waggledance.view.page import Page
 from waggledance.view.state import NodeState
 from waggledance.view.terminal import DemoView
@@ -144,10 +145,12 @@ def _shown(config: NodeConfig, watching: Watching) -> Generator[None]:
         with DemoView(note=page.note if page else "") as view:
             while not ended.wait(SHOW_EVERY_S):
                 watching.read()
+                elapsed = time.monotonic() - start
+                silent = tally.seconds_of_silence(watching.states.values(), time.time())
                 if page:
-                    page.show(watching.states, time.monotonic() - start)
+                    page.show(watching.states, elapsed, silent_seconds=silent)
                 if _started(watching):
-                    view.show(watching.states, time.monotonic() - start)
+                    view.show(watching.states, elapsed, silent_seconds=silent)
 
     with served(config.name, config.page) as page:
         thread = threading.Thread(target=draw, args=(page,), name="view")

@@ -10,6 +10,7 @@ from http import HTTPStatus
 from importlib import resources
 from pathlib import Path
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -17,6 +18,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from waggledance.view.guard import COOKIE, SECURITY_HEADERS, Guard
+from waggledance.view.metrics import CONTENT_TYPE, exposition, health
 from waggledance.view.stage import Reader, Stage
 
 EVERY_S = 1.0
@@ -41,6 +43,8 @@ def application(stage: Stage, guard: Guard, pictures: Sequence[Path], closing: a
         ("/", answers.page),
         ("/static/{name}", answers.static),
         ("/stream", answers.stream),
+        ("/metrics", answers.metrics),
+        ("/health", answers.health),
         ("/pictures", answers.list_pictures),
         ("/pictures/{name}", answers.picture),
     )
@@ -84,6 +88,18 @@ class _Answers:
                 await _either(self._closing, EVERY_S)
         finally:
             self._readers -= 1
+
+    async def metrics(self, _request: Request) -> Response:
+        stage = self._stage
+        return Response(
+            await run_in_threadpool(exposition, stage.swarms, stage.silent_seconds),
+            headers={"content-type": CONTENT_TYPE},
+        )
+
+    async def health(self, _request: Request) -> Response:
+        found = health(self._stage.swarms, self._stage.silent_seconds)
+        status = HTTPStatus.OK if found.well else HTTPStatus.SERVICE_UNAVAILABLE
+        return Response(msgspec.json.encode(found), status, media_type="application/json")
 
     async def list_pictures(self, _request: Request) -> Response:
         return JSONResponse([name for name, path in self._pictures.items() if path.is_file()])
