@@ -84,6 +84,8 @@ class Seat(msgspec.Struct, frozen=True):
     """One node of a trial."""
 
     config: NodeConfig
+    said: Tree
+    """The settings that the file names: defaults may change, and paths differ from machine to machine."""
     warm_up: WarmUp | None
     every: int
     away: tuple[int, int] | None
@@ -188,7 +190,7 @@ def _seat(
             raise UsageError(f"node.{name} is the lab's to set; leave it out")
     tree |= {"name": f"n{place}", "seed": seed, "rounds": plan.rounds}
     config = config_of(tree, f"configuration {configuration.name}")
-    return Seat(config, member.warm_up or warm_up, member.every, member.away)
+    return Seat(config, tree, member.warm_up or warm_up, member.every, member.away)
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Tree:
