@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import msgspec
 import pytest
 
 from cli_run import PATIENCE_S, started, waggle, wait_until
+from waggledance import __version__
 from waggledance.bench import processes
 from waggledance.bench.aha import DIFFICULTY_SPREAD, LEARNING_RATE, UNABLE, measure_aha
 from waggledance.bench.crowd import ROUTERS
+from waggledance.bench.machine import machine
 from waggledance.bench.pupil import Pupil, Skill, solves
 from waggledance.bench.resident import Report
 from waggledance.bench.simulated import SimulatedSwarm
@@ -65,6 +68,13 @@ def test_what_a_steady_ear_missed_is_lost_and_what_it_does_not_cover_is_not() ->
     assert figures.p50_ms == pytest.approx(2)
     assert figures.p99_ms == pytest.approx(4, abs=0.1)
     assert figures.groups_per_s == pytest.approx(0.1, abs=0.05)
+
+
+def test_a_figure_s_machine_is_named() -> None:
+    line = machine("msgspec")
+    assert f"Python {platform.python_version()}" in line
+    assert f"msgspec {msgspec.__version__}" in line
+    assert f"waggledance {__version__} at " in line
 
 
 def measured(folder: Path, *words: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from waggledance.bench.aha import Aha, measure_aha
 from waggledance.bench.latency import NODES, measure_latency
+from waggledance.bench.machine import machine
 from waggledance.bench.processes import Processes, measure_processes
 from waggledance.bench.traffic import Traffic, measure_traffic
 from waggledance.cli.verb import add_verb
@@ -65,6 +66,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--nodes {options.nodes}: take 2 to 4096")
     if options.seconds is not None and not 1 <= options.seconds <= 86_400:
         raise UsageError(f"--seconds {options.seconds:g}: take 1 to 86400")
+    _tell(machine("eclipse-zenoh"))
     figures = Figures()
     parts: dict[str, Callable[[argparse.Namespace, Figures], None]] = {
         "latency": _latency,
