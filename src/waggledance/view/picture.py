@@ -7,8 +7,6 @@ figures without pyplot, so it needs no display and leaves no state behind.
 # matplotlib's stubs leave most keyword arguments untyped.
 # pyright: reportUnknownMemberType=false
 
-import os
-import tempfile
 from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
@@ -17,11 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from waggledance.errors import StorageError
 from waggledance.view import tally
 from waggledance.view.curve import Point, cumulative, mean_over, smoothing_rounds
 from waggledance.view.state import SwarmState
 from waggledance.view.text import plain
+from waggledance.view.whole import write_whole
 
 _COLOURS = ("#D55E00", "#009E73", "#CC79A7", "#7F7F7F")
 """Okabe and Ito's, told apart by nearly every eye."""
@@ -45,7 +43,7 @@ def draw_curves(path: Path, swarms: Mapping[str, SwarmState], title: str = "") -
         figure.text(0.06, 0.94, plain(title, 120), fontsize=20, weight="bold", color=_INK, parse_math=False)
     png = BytesIO()
     canvas.print_png(png, metadata={"Software": None})
-    _write_whole(path, png.getvalue())
+    write_whole(path, png.getvalue(), "the picture")
 
 
 def _draw_own(axes: Axes, swarms: Mapping[str, SwarmState], colours: Mapping[str, str]) -> None:
@@ -151,22 +149,3 @@ def _band(curves: list[list[Point]], rounds: list[int]) -> tuple[list[float], li
             if round_ in told:
                 told[round_].append(value)
     return [min(told[round_]) for round_ in rounds], [max(told[round_]) for round_ in rounds]
-
-
-def _write_whole(path: Path, png: bytes) -> None:
-    """Beside its place first and then over it, so that nobody ever sees half a picture."""
-    try:
-        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(png)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(draft).chmod(0o644)
-            Path(draft).replace(path)
-        finally:
-            Path(draft).unlink(missing_ok=True)
-    except OSError as error:
-        raise StorageError(
-            f"the picture {path} cannot be written: {error.strerror}; free some space or name another folder"
-        ) from error

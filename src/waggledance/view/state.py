@@ -85,6 +85,8 @@ class NodeState(msgspec.Struct, frozen=True):
     trained: Curve = Curve()
     heldout: Curve = Curve()
     heldout_start: float | None = None
+    heldout_rollouts: int = 0
+    """How many answers the newest measurement rests on."""
     evaluations: int = 0
     own_by_source: Mapping[str, Curve] = msgspec.field(default_factory=dict[str, Curve])
     heldout_by_source: Mapping[str, Curve] = msgspec.field(default_factory=dict[str, Curve])
@@ -210,6 +212,7 @@ def _told_of_run(
                 phase="generate",
                 heldout=node.heldout.with_point(node.round, event.reward),
                 heldout_start=first,
+                heldout_rollouts=event.rollouts,
                 evaluations=node.evaluations + 1,
                 heldout_by_source=_curves(node.heldout_by_source, node.round, event.by_source),
                 # Measuring is no part of the next round's time.

@@ -78,6 +78,14 @@ def spread(values: Iterable[float | None]) -> Spread | None:
     return Spread(mean, deviation, min(known), max(known), len(known))
 
 
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share of `count` independent answers."""
+    z = 1.959964
+    middle = (share + z * z / (2 * count)) / (1 + z * z / count)
+    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
 def tally(swarm: SwarmState) -> Tally:
     nodes = swarm.in_order
     refused: dict[str, int] = {}
