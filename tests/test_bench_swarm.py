@@ -29,7 +29,8 @@ def ignore(line: str) -> None:
 
 def test_an_aha_spreads_and_a_swarm_without_one_learns_nothing() -> None:
     told: list[str] = []
-    [result] = measure_aha([8], [1], 60, told.append)
+    result, informative = measure_aha([8], [1], 60, told.append)
+    assert (result.share, informative.share) == ("everything", "informative")
     assert result.rounds_to_half is not None
     assert result.rounds_to_nine_tenths is not None
     assert 2 <= result.rounds_to_half <= result.rounds_to_nine_tenths < 100

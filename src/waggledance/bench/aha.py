@@ -7,11 +7,13 @@ the pool, the mix and the ear let through.
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import product
 
 import msgspec
 
 from waggledance.bench.pupil import Pupil, Skill, solves
 from waggledance.bench.simulated import SimulatedSwarm
+from waggledance.sharing.share import EVERYTHING, INFORMATIVE
 
 UNABLE, ABLE = -16.0, 0.0
 DIFFICULTY_SPREAD = 3.0
@@ -22,6 +24,7 @@ TEXT_CHARACTERS = 8
 ROUND_S = 10.0
 LIMIT_ROUNDS = 400
 HALF, MOST = 0.5, 0.9
+SHARES = (EVERYTHING, INFORMATIVE)
 
 
 class Aha(msgspec.Struct, frozen=True):
@@ -29,6 +32,8 @@ class Aha(msgspec.Struct, frozen=True):
     rounds_to_half: int | None
     """None where it was not reached within LIMIT_ROUNDS or the time."""
     rounds_to_nine_tenths: int | None
+    share: str
+    """Which of its groups a node gives: all, or those that carry signal."""
     seed: int
 
 
@@ -39,24 +44,24 @@ def measure_aha(
     deadline = time.monotonic() + limit_s
     results: list[Aha] = []
     for size in sizes:
-        for seed in seeds:
-            result = _spread(size, seed, deadline)
+        for share, seed in product(SHARES, seeds):
+            result = _spread(size, share, seed, deadline)
             if result is None:
-                tell(f"aha: {size} nodes, seed {seed}: out of time; give it more --seconds")
+                tell(f"aha: {size} nodes, {share}, seed {seed}: out of time; give it more --seconds")
                 continue
             results.append(result)
             tell(
-                f"aha: {size} nodes, seed {seed}: half after {result.rounds_to_half} rounds, "
+                f"aha: {size} nodes, {share}, seed {seed}: half after {result.rounds_to_half} rounds, "
                 f"nine tenths after {result.rounds_to_nine_tenths}"
             )
     return results
 
 
-def _spread(size: int, seed: int, deadline: float) -> Aha | None:
+def _spread(size: int, share: str, seed: int, deadline: float) -> Aha | None:
     skill = Skill(TEXT_CHARACTERS, DIFFICULTY_SPREAD)
     abilities = [ABLE] + [UNABLE] * (size - 1)
     pupils = [Pupil(skill, ability, LEARNING_RATE) for ability in abilities]
-    swarm = SimulatedSwarm(pupils, skill, seed=seed, completions=COMPLETIONS, round_s=ROUND_S)
+    swarm = SimulatedSwarm(pupils, skill, seed=seed, completions=COMPLETIONS, round_s=ROUND_S, share=share)
     half: int | None = None
     for number in range(1, LIMIT_ROUNDS + 1):
         if time.monotonic() > deadline:
@@ -66,5 +71,5 @@ def _spread(size: int, seed: int, deadline: float) -> Aha | None:
         if able >= HALF and half is None:
             half = number
         if able >= MOST:
-            return Aha(size, half, number, seed)
-    return Aha(size, half, None, seed)
+            return Aha(size, half, number, share, seed)
+    return Aha(size, half, None, share, seed)

@@ -12,6 +12,7 @@ from waggledance.node import Node, NodeSettings
 from waggledance.seams import Card
 from waggledance.sharing.fixed import Fixed
 from waggledance.sharing.pool import Pool
+from waggledance.sharing.share import EVERYTHING
 
 MIX, POOL = MixConfig(), PoolConfig()
 """A node's defaults, here as everywhere."""
@@ -26,12 +27,20 @@ class Simulated:
 
 class SimulatedSwarm:
     def __init__(
-        self, pupils: Sequence[Pupil], skill: Skill, *, seed: int, completions: int, round_s: float
+        self,
+        pupils: Sequence[Pupil],
+        skill: Skill,
+        *,
+        seed: int,
+        completions: int,
+        round_s: float,
+        share: str = EVERYTHING,
     ) -> None:
         card = Card("scripted", 0, "0.1.0", {skill.name: skill.digest})
         self._sky = Sky(len(pupils), card, round_s)
         self.nodes = [
-            _node(self._sky, place, pupil, skill, seed, completions) for place, pupil in enumerate(pupils)
+            _node(self._sky, place, pupil, skill, seed, completions, share)
+            for place, pupil in enumerate(pupils)
         ]
         self._mark = 0
 
@@ -44,10 +53,12 @@ class SimulatedSwarm:
         self._sky.forget(before)
 
 
-def _node(sky: Sky, place: int, pupil: Pupil, skill: Skill, seed: int, completions: int) -> Simulated:
+def _node(
+    sky: Sky, place: int, pupil: Pupil, skill: Skill, seed: int, completions: int, share: str
+) -> Simulated:
     swarm = sky.join(f"n{place}")
     node = Node(
-        NodeSettings(swarm.author, seed, completions, "everything", POOL.verify_limit_groups),
+        NodeSettings(swarm.author, seed, completions, share, POOL.verify_limit_groups),
         sources=(skill,),
         policy=pupil,
         learner=pupil,

@@ -140,7 +140,9 @@ def _show(figures: Figures) -> None:
             )
         console.print(table)
     if figures.aha is not None:
-        table = Table("nodes", "seed", "rounds to half", "to nine tenths", title="aha", title_justify="left")
+        table = Table("nodes", "shared", "seed", "rounds to half", "to nine tenths", title="aha")
         for aha in figures.aha:
-            table.add_row(*map(str, (aha.nodes, aha.seed, aha.rounds_to_half, aha.rounds_to_nine_tenths)))
+            table.add_row(
+                *map(str, (aha.nodes, aha.share, aha.seed, aha.rounds_to_half, aha.rounds_to_nine_tenths))
+            )
         console.print(table)
