@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from waggledance.events import Sampled, Verified
 from waggledance.node import CAGE
 from waggledance.policy.scripted import ScriptedPolicy
 from waggledance.rollout import Author, Group, Rollout
-from waggledance.seams import Failure, Pair, Verdict
+from waggledance.seams import Failure, Pair, Verdict, Verifier
 from waggledance.swarm.memory import MemoryHub
 from waggledance.task import SourceName, Task
 from waggledance.tasks import Arithmetic
@@ -29,7 +29,7 @@ from waggledance.verify import RULES, Uncaged, right_answer
 from waggledance.verify.cage import Cage, Terms
 from waggledance.verify.frames import answer, job, read_answer, read_job
 
-LIMIT_S = 0.4
+LIMIT_S = 0.25
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the fence's second half is Linux's")
 
 
@@ -97,6 +97,23 @@ def test_whatever_is_answered_the_cage_pays_what_the_rules_pay(
 def test_half_a_surrogate_pair_crosses(cage: Cage) -> None:
     task = Task(SourceName("test"), 0, "?", "text", "\ud800")
     assert cage.verify([(task, ["<answer>\ud800</answer>", "\udfff"])]) == [(1.0, 0.0)]
+
+
+def test_sixty_four_answers_cost_less_than_five_milliseconds_beyond_the_rule(
+    cage: Cage, record_property: Callable[[str, object], None]
+) -> None:
+    """The best of many: what else this machine does is not the cage's."""
+    pairs = [(task, [*texts, *texts]) for task, texts in sums(8)]
+    cage.verify(pairs)
+    caged_ms, bare_ms = (min(_took_ms(verifier, pairs) for _ in range(30)) for verifier in (cage, Uncaged()))
+    record_property("64 answers in the cage, ms beyond the rule", round(caged_ms - bare_ms, 2))
+    assert caged_ms - bare_ms < 5.0
+
+
+def _took_ms(verifier: Verifier, pairs: Sequence[Pair]) -> float:
+    start = time.perf_counter()
+    verifier.verify(pairs)
+    return 1000 * (time.perf_counter() - start)
 
 
 def test_a_large_group_crosses(cage: Cage) -> None:
@@ -341,7 +358,9 @@ def test_own_groups_that_break_the_judge_earn_nothing_and_the_round_goes_on() ->
     assert (verified.reward, verified.informative) == (0.0, 0)
 
 
-def test_no_round_is_held_up_by_hostile_groups(misjudging: Cage) -> None:
+def test_no_round_is_held_up_by_hostile_groups(
+    misjudging: Cage, record_property: Callable[[str, object], None]
+) -> None:
     """Fifty groups that never end: the round goes on after the limit, and so do the next ones."""
     hub = MemoryHub()
     node, stranger = make_node("n0", hub, verifier=misjudging), hub.join(Author("stranger"))
@@ -355,7 +374,8 @@ def test_no_round_is_held_up_by_hostile_groups(misjudging: Cage) -> None:
         start = time.monotonic()
         node.round()
         slowest_s = max(slowest_s, time.monotonic() - start)
-    assert slowest_s < 2.0, slowest_s
+    record_property("slowest round with fifty groups that never end, s", round(slowest_s, 2))
+    assert slowest_s < 2.0
 
 
 def test_all_rules_are_known_to_the_workers(cage: Cage) -> None:

@@ -1,7 +1,7 @@
 """ReasoningGYM's scorers in the cage: right answers are paid, and no answer does anything but earn or not."""
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from waggledance.tasks.recipes import GYM, REFUSED, SCORER
 from waggledance.verify import is_modest, right_answer
 from waggledance.verify.cage import Cage, Terms
 
+Record = Callable[[str, object], None]
 QUICK = ("gym:knights_knaves", "gym:survo")
 SCORED = tuple(f"gym:{name}" for name, recipe in GYM.items() if recipe.rule == SCORER)
 MANY_RIGHT = {"boxnet", "graph_color", "rubiks_cube", "rush_hour"}
@@ -138,7 +139,7 @@ def test_a_scorer_sees_no_immodest_number(answer: str, modest: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_scorer_pays_the_right_answer_and_nothing_for_hostile_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Record
 ) -> None:
     monkeypatch.chdir(tmp_path)
     cage = Cage(Terms(limit_s=LIMIT_S), WARDEN, SCORED)
@@ -157,8 +158,9 @@ def test_every_scorer_pays_the_right_answer_and_nothing_for_hostile_ones(
                 assert isinstance(verdict, Failure) or verdict == (0.0,), (word, payload[:60])
     finally:
         cage.close()
-    print(  # noqa: T201
-        f"\n{len(SCORED)} scorers, {answers} hostile answers: {failures} failures, slowest {slowest_s:.2f} s"
+    record_property(
+        "hostile answers",
+        f"{len(SCORED)} scorers, {answers} hostile answers: {failures} failures, slowest {slowest_s:.2f} s",
     )
     assert slowest_s < LIMIT_S + SLACK_S
     assert list(tmp_path.iterdir()) == []
@@ -198,10 +200,13 @@ def test_the_cage_holds_a_scorer_that_runs_the_answer(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_cage_holds_every_scorer_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cage_holds_every_scorer_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Record
+) -> None:
     """All of ReasoningGYM's, unguarded by rules and caps of ours: nothing happens outside."""
     monkeypatch.chdir(tmp_path)
-    print("\n" + check_raw(tmp_path, tuple(sorted({*GYM, *REFUSED} - {"composite"}))))  # noqa: T201
+    figures = check_raw(tmp_path, tuple(sorted({*GYM, *REFUSED} - {"composite"})))
+    record_property("hostile answers, unguarded", figures)
 
 
 def test_right_answers_are_known_to_the_table() -> None:
