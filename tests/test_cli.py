@@ -218,13 +218,16 @@ def test_without_json_the_result_is_words(tmp_path: Path) -> None:
     assert "held-out reward" in done.stdout
 
 
-def test_a_second_run_into_the_same_folder_is_refused(tmp_path: Path) -> None:
-    command = ("up", *LONE, "--rounds", "1")
+def test_a_run_that_keeps_no_checkpoints_is_not_overwritten(tmp_path: Path) -> None:
+    command = ("up", *LONE, "--rounds", "1", "--checkpoint.kind", "none")
     assert waggle(tmp_path, *command).returncode == 0
     content = (tmp_path / "run" / "journal.jsonl").read_bytes()
     again = waggle(tmp_path, *command)
     assert (again.returncode, again.stdout) == (2, "")
-    assert again.stderr == "waggle: run holds a run already; name another folder with --dir\n"
+    assert again.stderr == (
+        "waggle: run holds a run that does not go on, because it keeps no checkpoints; "
+        "name another folder with --dir\n"
+    )
     assert (tmp_path / "run" / "journal.jsonl").read_bytes() == content
 
 

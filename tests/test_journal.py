@@ -22,15 +22,18 @@ from waggledance.events import (
     Learned,
     Met,
     Parted,
+    Resumed,
     Said,
     Sampled,
     Saved,
     Shared,
     Started,
+    Stuck,
+    Unsaved,
     Used,
     Verified,
 )
-from waggledance.journal import Journal, JournalReader
+from waggledance.journal import Journal, JournalReader, mend
 from waggledance.rollout import Author
 
 BEE = Author("bee")
@@ -47,6 +50,9 @@ EVENTS: list[Event] = [
     Learned(0.125, 3, 96, -1e-09, 1e30, 0.0, 0.5, 2.0),
     Used(400_000_000, 500_000_000, 12.5),
     Saved("runs/bee/model"),
+    Resumed(70, 3, 0.5, ("000000070: manifest.json is damaged",)),
+    Unsaved("disk full: no room for a checkpoint"),
+    Stuck("generate", "policy/hf.py:85 (_step)", 300.5),
     Finished("rounds done"),
     Failed("the disk is full", 7),
 ]
@@ -207,3 +213,50 @@ def test_a_disk_that_fills_keeps_the_whole_lines(tmp_path: Path) -> None:
         journal.close()
     finally:
         subprocess.run(["umount", tmp_path], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+def test_a_patient_journal_waits_for_room_and_then_has_every_line(tmp_path: Path) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", tmp_path], check=True)
+    try:
+        (tmp_path / "filler").write_bytes(bytes(40_000))
+        journal = Journal(BEE, ticking().__next__, tmp_path / "j", patience_bytes=1_000_000)
+        for number in range(500):
+            journal.tell(Saved(str(number)))
+        assert journal.trouble
+        assert "cannot grow: No space left on device; free some space" in journal.trouble
+        (tmp_path / "filler").unlink()
+        journal.tell(Saved("500"))
+        assert journal.trouble is None
+        assert [entry.event for entry in read(tmp_path / "j")] == [
+            Saved(str(number)) for number in range(501)
+        ]
+        journal.close()
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_patience_is_bounded() -> None:
+    journal = Journal(BEE, ticking().__next__, Path("/dev/full"), patience_bytes=1000)
+    for number in range(100):
+        journal.tell(Saved(str(number)))
+    assert journal.told == 100
+    assert 900 < len(journal._waiting) <= 1000  # pyright: ignore[reportPrivateUsage]
+    journal.close()
+
+
+def test_a_torn_last_line_is_cut_off_wherever_it_was_torn(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    mend(path)
+    assert not path.exists()
+    write(journal_at(path))
+    content = path.read_bytes()
+    for cut in range(0, len(content), 11):
+        path.write_bytes(content[:cut])
+        mend(path)
+        whole = content[:cut].count(b"\n")
+        journal = journal_at(path)
+        journal.tell(Finished("stopped"))
+        journal.close()
+        assert [entry.event for entry in read(path)] == [*EVENTS[:whole], Finished("stopped")]

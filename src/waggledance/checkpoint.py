@@ -7,10 +7,14 @@ too; between the two renames it leaves it in a hidden folder beside its place.
 # pyright: standard
 
 import errno
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from waggledance.adapter import is_adapted, merged_weights
 from waggledance.errors import StorageError
@@ -62,3 +66,19 @@ def _replace(folder: Path, new: Path, old: Path) -> None:
 
 def _megabytes(model: Model) -> float:
     return sum(weight.numel() * weight.element_size() for weight in model.network.parameters()) / 1e6
+
+
+def write_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
+    """OSError where they find no room: safetensors has an error of its own for that."""
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file)
+    except SafetensorError as error:
+        number = errno.ENOSPC if "No space left" in str(error) else errno.EIO
+        raise OSError(number, os.strerror(number)) from error
+
+
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(file)
+    except SafetensorError as error:
+        raise StorageError(f"{file} cannot be read: {error}; the one before it may be whole") from error

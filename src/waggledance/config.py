@@ -115,6 +115,17 @@ class PageConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     token: Annotated[Text | None, Meta(description="to ask for; none: drawn where one is needed")] = None
 
 
+class CheckpointConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    kind: Annotated[
+        Literal["rounds", "none"],
+        Meta(description="rounds: each outlives a kill; none: saved at the end"),
+    ] = "rounds"
+    every_s: Annotated[
+        float,
+        Meta(ge=0, le=86_400, description="least seconds between whole ones; rounds between are recorded"),
+    ] = 60.0
+
+
 class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[Name, Meta(description="the node's name in the swarm")] = "node"
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="same seed, same draws")] = 0
@@ -130,6 +141,10 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     verify: VerifyConfig = VerifyConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     page: PageConfig = PageConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    stuck_after_s: Annotated[
+        float, Meta(ge=0, le=86_400, description="a phase that lasts longer is named; 0: never")
+    ] = 300.0
 
 
 class Key(msgspec.Struct, frozen=True):

@@ -127,6 +127,33 @@ class Saved(msgspec.Struct, frozen=True, tag="saved"):
     path: str
 
 
+class Resumed(msgspec.Struct, frozen=True, tag="resumed"):
+    """A run goes on after its newest round that was kept."""
+
+    round: int
+    learned_again: int
+    """Rounds since the whole checkpoint, learned again from their records."""
+    seconds: float
+    damaged: tuple[str, ...] = ()
+    """Checkpoints that had to be passed over, and why."""
+
+
+class Unsaved(msgspec.Struct, frozen=True, tag="unsaved"):
+    """Rounds cannot be kept; training goes on."""
+
+    error: str | None
+    """None: they are kept again."""
+
+
+class Stuck(msgspec.Struct, frozen=True, tag="stuck"):
+    """A phase lasts longer than it should."""
+
+    phase: str
+    where: str
+    """The line of this package that it is in."""
+    seconds: float
+
+
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     why: str
 
@@ -149,6 +176,9 @@ Event = (
     | Learned
     | Used
     | Saved
+    | Resumed
+    | Unsaved
+    | Stuck
     | Finished
     | Failed
 )

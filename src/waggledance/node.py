@@ -7,13 +7,14 @@ publishing never blocks, sampling takes what is there, and a node alone is plain
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from waggledance.draw import drawn_index
 from waggledance.errors import TaskError
 from waggledance.events import Event, Generated, Learned, Sampled, Shared, Verified
 from waggledance.journal import Journal
+from waggledance.lasting import Record
 from waggledance.quote import any_said, best_said
 from waggledance.rollout import (
     CARRIED_LIMIT_CHARACTERS,
@@ -26,7 +27,7 @@ from waggledance.rollout import (
     mean_reward,
     name_of,
 )
-from waggledance.seams import Failure, Learner, Mix, Policy, Source, Swarm, Traffic, Verifier
+from waggledance.seams import Failure, Lasting, Learner, Mix, Policy, Source, Swarm, Traffic, Verifier
 from waggledance.seed import derive
 from waggledance.sharing.appetite import Appetite, Portion
 from waggledance.sharing.pool import Pool
@@ -85,6 +86,12 @@ class Node:
         self.journal = journal
         self._stopwatch = stopwatch
         self._appetite = Appetite(settings.verify_limit_groups)
+        parts = {"appetite": self._appetite, "mix": mix}
+        self._small: dict[str, Lasting] = {
+            name: part for name, part in parts.items() if isinstance(part, Lasting)
+        }
+        self._heard: list[Group] = []
+        self._batch: list[ScoredGroup] = []
         self._refused: Counter[tuple[Author | None, str]] = Counter()
         self._refused_told: Counter[tuple[Author | None, str]] = Counter()
         self._bytes_told = 0
@@ -153,6 +160,7 @@ class Node:
     def sample(self, own: Sequence[ScoredGroup]) -> list[ScoredGroup]:
         heard = self._swarm.drain(self._appetite.wanted)
         self._pool.add(heard, self.round_number)
+        self._heard = heard
         portion = Portion(
             self._pool, random.Random(self._derive("sample")), self.settings.verify_limit_groups
         )
@@ -165,6 +173,7 @@ class Node:
         return batch
 
     def learn(self, batch: Sequence[ScoredGroup]) -> None:
+        self._batch = list(batch)
         start = self._stopwatch()
         lesson = self._learner.learn(batch)
         self._tell(
@@ -180,6 +189,37 @@ class Node:
                 value_loss=lesson.value_loss,
             )
         )
+
+    def kept(self) -> dict[str, bytes]:
+        """What a restart must not lose, besides what the learner knows."""
+        return {"pool": self._pool.kept(), **self._small_kept()}
+
+    def restore(self, round_number: int, kept: Mapping[str, bytes]) -> None:
+        self.round_number = self.journal.round = round_number
+        if "pool" in kept:
+            self._pool.restore(kept["pool"])
+        self._restore_small(kept)
+
+    def record(self) -> Record:
+        """The round just done."""
+        heard, batch = tuple(self._heard), tuple(self._batch)
+        return Record(self.round_number, batch, heard, self._pool.marks, self._small_kept())
+
+    def replay(self, record: Record) -> None:
+        """A round done before a restart, learned again: nothing is generated, heard, verified or told."""
+        self.round_number = self.journal.round = record.round
+        self._pool.add(record.heard, record.round)
+        self._pool.keep_only(record.waiting)
+        self._restore_small(record.parts)
+        self._learner.learn(record.batch)
+
+    def _small_kept(self) -> dict[str, bytes]:
+        return {name: part.kept() for name, part in self._small.items()}
+
+    def _restore_small(self, kept: Mapping[str, bytes]) -> None:
+        for name, part in self._small.items():
+            if name in kept:
+                part.restore(kept[name])
 
     def _scored(self, groups: Iterable[Group]) -> Iterator[ScoredGroup]:
         """Foreign groups, their tasks built and their rollouts verified here, one at a time, until the round

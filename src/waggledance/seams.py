@@ -7,7 +7,7 @@ thing: the scripted policy, the swarm in memory.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from waggledance.events import Met, Parted
 from waggledance.rollout import Author, Group, Rollout, ScoredGroup
@@ -94,6 +94,25 @@ class Learner(Protocol):
     """What learns. It cannot tell own groups from foreign ones but by the weight it is handed."""
 
     def learn(self, groups: Sequence[ScoredGroup]) -> Lesson: ...
+
+
+class LastingLearner(Learner, Protocol):
+    """A learner that a restart brings back as it was."""
+
+    def kept(self) -> Mapping[str, Any]:
+        """All that its steps have moved, as tensors by name: weights, and what the optimiser remembers. They
+        are the learner's own, not copies."""
+        ...
+
+    def restore(self, kept: Mapping[str, Any]) -> None: ...
+
+
+@runtime_checkable
+class Lasting(Protocol):
+    """A part that knows something small which a restart must not lose."""
+
+    def kept(self) -> bytes: ...
+    def restore(self, kept: bytes) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from waggledance.learner.none import NoLearner
 from waggledance.node import Node, NodeSettings, Stopwatch
 from waggledance.policy.scripted import ScriptedPolicy
 from waggledance.rollout import Author
-from waggledance.seams import Card, Learner, Policy, Source, Swarm, Verifier
+from waggledance.seams import Card, LastingLearner, Policy, Source, Swarm, Verifier
 from waggledance.seed import derive
 from waggledance.sharing.mixes import open_mix
 from waggledance.sharing.pool import Pool
@@ -43,6 +43,7 @@ class Assembled:
     verifier: Verifier
     model: "Model | None"
     """None for a node without weights."""
+    learner: LastingLearner
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +111,12 @@ def assemble(
         journal=journal,
         stopwatch=stopwatch,
     )
-    return Assembled(node, swarm, swarm_name, verifier, model)
+    return Assembled(node, swarm, swarm_name, verifier, model, learner)
 
 
-def thinking(config: NodeConfig, model: "Model | None" = None) -> "tuple[Model | None, Policy, Learner]":
+def thinking(
+    config: NodeConfig, model: "Model | None" = None
+) -> "tuple[Model | None, Policy, LastingLearner]":
     """Who answers and what learns; with the model that is given instead of the one that is named."""
     wanted = config.policy
     if wanted.kind == "scripted":
@@ -152,7 +155,7 @@ def thinking(config: NodeConfig, model: "Model | None" = None) -> "tuple[Model |
     return model, policy, learner_of(config, model)
 
 
-def learner_of(config: NodeConfig, model: "Model") -> Learner:
+def learner_of(config: NodeConfig, model: "Model") -> LastingLearner:
     from waggledance.learner.grpo import GRPO, GRPOSettings
     from waggledance.learner.loss import Clip
     from waggledance.learner.ppo import PPO, PPOSettings

@@ -30,6 +30,7 @@ from waggledance.cli.training import JOURNAL, MODEL, SETTINGS
 from waggledance.cli.verb import add_verb
 from waggledance.cli.watching import Watching
 from waggledance.config import (
+    CheckpointConfig,
     EvaluateConfig,
     LearnerConfig,
     MixConfig,
@@ -233,6 +234,7 @@ def _node(demo: Demo, name: str, mix: MixConfig, swarm: SwarmConfig) -> NodeConf
         mix=mix,
         swarm=swarm,
         evaluate=EvaluateConfig(tasks=HELDOUT_TASKS, completions=4),
+        checkpoint=CheckpointConfig(kind="none"),  # a demo begins anew, it does not go on
     )
 
 

@@ -66,6 +66,9 @@ class Status(msgspec.Struct, frozen=True):
     bytes_received: int
     trouble: str | None
     error: str | None
+    unsaved: str | None
+    """Why the newest rounds would not outlive a kill."""
+    stuck: str | None
 
 
 def add_parser(verbs: Any) -> None:
@@ -126,6 +129,8 @@ def status_of(folder: Path) -> Status:
         bytes_received=snapshot.received_bytes if snapshot else 0,
         trouble=snapshot.trouble if snapshot else None,
         error=node.error,
+        unsaved=node.unsaved,
+        stuck=node.stuck,
     )
 
 
@@ -219,7 +224,13 @@ def _print(status: Status) -> None:
 
 
 def _troubles(status: Status) -> list[tuple[str, str]]:
-    return [(what, text) for what, text in (("no link", status.trouble), ("error", status.error)) if text]
+    troubles = {
+        "no link": status.trouble,
+        "stuck": status.stuck,
+        "not kept": status.unsaved,
+        "error": status.error,
+    }
+    return [(what, text) for what, text in troubles.items() if text]
 
 
 def _reward(value: float | None) -> str:

@@ -1,34 +1,44 @@
 """`waggle up`: one node. Trains, shares, and saves its model."""
 
 import argparse
+import fcntl
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from waggledance.cli.assemble import open_place
-from waggledance.cli.serving import add_page_flag, served
-from waggledance.cli.training import JOURNAL, SETTINGS, train
+from waggledance.cli.keeping import CHECKPOINTS
+from waggledance.cli.serving import add_page_flag, looking
+from waggledance.cli.training import JOURNAL, SETTINGS, Run
 from waggledance.cli.verb import add_verb
+from waggledance.cli.watchdog import Watchdog
 from waggledance.cli.watching import Watching
 from waggledance.config import NodeConfig, keys, read_config, write_config
-from waggledance.errors import StorageError, UsageError
-from waggledance.journal import Journal
+from waggledance.errors import INTERRUPTED_EXIT_CODE, StorageError, UsageError
+from waggledance.journal import Journal, mend
 from waggledance.swarm.identity import KEY, SESSION, write_secret
 from waggledance.view import tally
-from waggledance.view.page import Page
 from waggledance.view.state import NodeState
-from waggledance.view.terminal import DemoView
 
 SHOW_EVERY_S = 0.5
 WRITTEN = (JOURNAL, SETTINGS, KEY, SESSION)
 """What a run has written before it starts."""
+PATIENCE_BYTES = 1_000_000
+"""Of the journal, while the disk is full: some hundred rounds."""
+LEAVE_S = 6.0
+"""How long a round may still take when the node is to stop. Closing takes another second or two."""
+CLAIM_S = 3.0
+"""How long a killed run's offspring may still hold its folder."""
+WORKER = "training"
 
 EXAMPLE = """example:
   waggle up node.toml --rounds 200 --learner.learning_rate 2e-4
@@ -62,70 +72,150 @@ def run(options: argparse.Namespace) -> int:
     }
     config = read_config(options.toml, os.environ, flags)
     folder: Path = options.dir or Path("runs") / config.name
+    if options.toml is None and os.path.isfile(folder / SETTINGS):
+        config = read_config(folder / SETTINGS, os.environ, flags)
     stop = threading.Event()
     with _stopping_on_signals(stop):
-        state = _run(config, folder, stop)
-    print(json.dumps(_result(state, folder)) if options.json else _words(state))
+        state, left = _run(config, folder, stop)
+        print(json.dumps(_result(state, folder)) if options.json else _words(state), flush=True)
+        if left:
+            os._exit(0)  # a thread is still in the middle of a round
     return 0
 
 
-def _run(config: NodeConfig, folder: Path, stop: threading.Event) -> NodeState:
+def _run(config: NodeConfig, folder: Path, stop: threading.Event) -> tuple[NodeState, bool]:
+    """How it ended, and whether that was in the middle of a round."""
     before = {path for path in (folder, *(folder / name for name in WRITTEN)) if os.path.lexists(path)}
-    _claim(folder)
-    watching = Watching({"node": [folder / JOURNAL]})
-    try:
-        write_secret(folder / SETTINGS, write_config(config).encode())  # a ticket is a secret
-        place = open_place(config, folder)
-        with closing(Journal(place.author, time.time, folder / JOURNAL)) as journal, _shown(config, watching):
-            train(config, place, journal, stop.is_set)
-    finally:
-        watching.read()
-        watching.close()
-        if not _started(watching):
-            _forget(folder, before)
-    [state] = watching.states["node"].nodes.values()
-    return state
+    with _alone(folder):
+        settings = _content(folder / SETTINGS)
+        mend(folder / JOURNAL)
+        watching, started = Watching({"node": [folder / JOURNAL]}), False
+        try:
+            _check_goes_on(config, folder, watching)
+            write_secret(folder / SETTINGS, write_config(config).encode())  # a ticket is a secret
+            place = open_place(config, folder)
+            with closing(Journal(place.author, time.time, folder / JOURNAL, PATIENCE_BYTES)) as journal:
+                run = Run(config, place, journal, stop.is_set)
+                try:
+                    left = _attend(config, run, journal, watching, stop)
+                finally:
+                    started = run.started
+        finally:
+            watching.read()
+            watching.close()
+            if not started:
+                _forget(folder, before, settings)
+    return watching.states["node"].nodes[place.author], left
 
 
-def _claim(folder: Path) -> None:
-    """Of two runs that want one folder at the same moment, one gets it."""
+def _attend(
+    config: NodeConfig, run: Run, journal: Journal, watching: Watching, stop: threading.Event
+) -> bool:
+    """Shows, watches and waits while another thread trains; whether that had to be left in its round."""
+    watchdog, begun = Watchdog(journal, config.stuck_after_s), time.monotonic()
+    leave_at = float("inf")
+    with looking(config.name, config.page) as looks:
+        worker = ThreadPoolExecutor(1, thread_name_prefix=WORKER)
+        training = worker.submit(run.train)
+        try:
+            while wait([training], SHOW_EVERY_S).not_done:
+                watching.read()
+                if run.started:
+                    silent = tally.seconds_of_silence(watching.states.values(), time.time())
+                    looks.show(watching.states, time.monotonic() - begun, silent_seconds=silent)
+                _tell_if_stuck(watchdog, _phase(watching, journal))
+                if stop.is_set():
+                    leave_at = min(leave_at, time.monotonic() + LEAVE_S)
+                if time.monotonic() > leave_at:
+                    run.leave()
+                    return True
+        finally:
+            if not training.done():  # a view that failed must not leave the rounds running
+                stop.set()
+    worker.shutdown()
+    training.result()
+    return False
+
+
+def _phase(watching: Watching, journal: Journal) -> str:
+    node = watching.states["node"].nodes.get(journal.node)
+    return node.phase if node else "start"
+
+
+def _tell_if_stuck(watchdog: Watchdog, phase: str) -> None:
+    worker = next((thread for thread in threading.enumerate() if thread.name.startswith(WORKER)), None)
+    stuck = watchdog.look(phase, worker.ident if worker else None)
+    if stuck is not None:
+        said = f"stuck in {stuck.phase}: nothing was told for {stuck.seconds:.0f} s, at {stuck.where}"
+        print(f"waggle: {said}", file=sys.stderr)
+
+
+@contextmanager
+def _alone(folder: Path) -> Generator[None]:
+    """Of two runs that want one folder, one gets it; a kill gives it back."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if not _made(folder / JOURNAL):
-            raise UsageError(f"{folder} holds a run already; name another folder with --dir")
+        held = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise StorageError(f"cannot write to {folder}: {error.strerror}; name another with --dir") from error
-
-
-def _made(file: Path) -> bool:
     try:
-        file.touch(exist_ok=False)
-    except FileExistsError:
+        deadline = time.monotonic() + CLAIM_S
+        while not _locked(held):
+            if time.monotonic() > deadline:
+                raise UsageError(f"{folder} is another running node's; stop it, or name another with --dir")
+            time.sleep(0.05)
+        yield
+    finally:
+        os.close(held)
+
+
+def _locked(held: int) -> bool:
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         return False
     return True
 
 
-def _started(watching: Watching) -> bool:
-    return any(node.started_at is not None for node in watching.states["node"].nodes.values())
+def _check_goes_on(config: NodeConfig, folder: Path, watching: Watching) -> None:
+    """A run that was never kept cannot go on, and must not be overwritten."""
+    watching.read()
+    rounds = max((node.round for node in watching.states["node"].nodes.values()), default=0)
+    if rounds and (config.checkpoint.kind == "none" or not (folder / CHECKPOINTS).is_dir()):
+        raise UsageError(
+            f"{folder} holds a run that does not go on, because it keeps no checkpoints; "
+            "name another folder with --dir"
+        )
 
 
-def _forget(folder: Path, before: set[Path]) -> None:
+def _content(file: Path) -> bytes | None:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return None
+
+
+def _forget(folder: Path, before: set[Path], settings: bytes | None) -> None:
     """A run that could not start leaves only what was there: the next one may have its folder."""
-    with suppress(OSError):
+    with suppress(OSError, StorageError):
         for path in (folder / name for name in WRITTEN):
             if path not in before:
                 path.unlink(missing_ok=True)
         if folder not in before:
             folder.rmdir()
+        elif settings is not None:
+            write_secret(folder / SETTINGS, settings)
 
 
 @contextmanager
 def _stopping_on_signals(stop: threading.Event) -> Generator[None]:
     """The first Ctrl-C or SIGTERM ends the run after its round, model saved; a second one at once."""
 
-    def take(number: int, _frame: FrameType | None) -> None:
+    def take(_number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            os.write(sys.stderr.fileno(), b"waggle: interrupted\n")
+            os._exit(INTERRUPTED_EXIT_CODE)
         stop.set()
-        signal.signal(number, signal.default_int_handler)
 
     before = {number: signal.signal(number, take) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -133,33 +223,6 @@ def _stopping_on_signals(stop: threading.Event) -> Generator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _shown(config: NodeConfig, watching: Watching) -> Generator[None]:
-    """Shows the journal as it grows, from a thread of its own: the round does not draw."""
-    ended = threading.Event()
-    start = time.monotonic()
-
-    def draw(page: Page | None) -> None:
-        with DemoView(note=page.note if page else "") as view:
-            while not ended.wait(SHOW_EVERY_S):
-                watching.read()
-                elapsed = time.monotonic() - start
-                silent = tally.seconds_of_silence(watching.states.values(), time.time())
-                if page:
-                    page.show(watching.states, elapsed, silent_seconds=silent)
-                if _started(watching):
-                    view.show(watching.states, elapsed, silent_seconds=silent)
-
-    with served(config.name, config.page) as page:
-        thread = threading.Thread(target=draw, args=(page,), name="view")
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
 
 
 def _result(state: NodeState, folder: Path) -> dict[str, object]:

@@ -6,11 +6,12 @@ ones but by the weight it is handed; without an informative group it takes no st
 
 # pyright: standard
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
+from waggledance.learner import keeping
 from waggledance.learner.batch import Batch, make_batch
 from waggledance.learner.logprobs import token_logprobs
 from waggledance.learner.loss import Clip, Loss, policy_loss
@@ -62,6 +63,12 @@ class GRPO:
             notes.add(loss)
             notes.stepped(self._optimiser.step())
         return notes.lesson()
+
+    def kept(self) -> Mapping[str, Tensor]:
+        return keeping.kept(keeping.trained(self._model.network), self._optimiser.adam)
+
+    def restore(self, kept: Mapping[str, Tensor]) -> None:
+        keeping.restore(keeping.trained(self._model.network), self._optimiser.adam, kept)
 
     def _loss(self, new: Tensor, old: Tensor, reference: Tensor | None, batch: Batch) -> Loss:
         clip, kl_weight = self._settings.clip, self._settings.kl_weight

@@ -1,6 +1,7 @@
 """Learner `none`: for nodes that give and do not train."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from waggledance.rollout import ScoredGroup
 from waggledance.seams import Lesson
@@ -17,3 +18,9 @@ class NoLearner:
             kl=0.0,
             clipped=0.0,
         )
+
+    def kept(self) -> Mapping[str, Any]:
+        return {}
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        assert not kept

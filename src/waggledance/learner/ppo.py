@@ -7,12 +7,13 @@ The head learns from the policy's states and leaves them as they are.
 
 # pyright: standard
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from waggledance.learner import keeping
 from waggledance.learner.advantage import generalised_advantages
 from waggledance.learner.batch import Batch, make_batch
 from waggledance.learner.credit import as_rewarded
@@ -99,6 +100,16 @@ class PPO:
             notes.add(loss)
             notes.stepped(self._optimiser.step())
         return notes.lesson()
+
+    def kept(self) -> Mapping[str, Tensor]:
+        return keeping.kept(self._moved(), self._optimiser.adam)
+
+    def restore(self, kept: Mapping[str, Tensor]) -> None:
+        keeping.restore(self._moved(), self._optimiser.adam, kept)
+
+    def _moved(self) -> dict[str, torch.nn.Parameter]:
+        head = {f"value_head.{name}": weight for name, weight in self._head.named_parameters()}
+        return {**keeping.trained(self._model.network), **head}
 
     def _past(self, logprobs_RT: Tensor, values_RT: Tensor, batch: Batch) -> Past:
         discount, trace = self._settings.discount, self._settings.trace

@@ -7,6 +7,8 @@ rare), and as many as it may verify where the pool ran dry.
 import random
 from collections.abc import Iterator
 
+import msgspec
+
 from waggledance.rollout import Group
 from waggledance.sharing.pool import Pool
 
@@ -46,6 +48,12 @@ class Appetite:
     def note(self, portion: Portion) -> None:
         now = self._limit_groups if portion.dry else portion.taken
         self._taken += (now - self._taken) / MEMORY_ROUNDS
+
+    def kept(self) -> bytes:
+        return msgspec.msgpack.encode(self._taken)
+
+    def restore(self, kept: bytes) -> None:
+        self._taken = msgspec.msgpack.decode(kept, type=float)
 
     @property
     def wanted(self) -> float:

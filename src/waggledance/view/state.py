@@ -21,11 +21,14 @@ from waggledance.events import (
     Learned,
     Met,
     Parted,
+    Resumed,
     Said,
     Sampled,
     Saved,
     Shared,
     Started,
+    Stuck,
+    Unsaved,
     Used,
     Verified,
 )
@@ -132,6 +135,12 @@ class NodeState(msgspec.Struct, frozen=True):
     saved: str | None = None
     finished: str | None = None
     error: str | None = None
+    resumed: int | None = None
+    """The round that the newest start went on after."""
+    unsaved: str | None = None
+    """Why the newest rounds are not kept."""
+    stuck: str | None = None
+    """Where it is stuck, and for how long."""
 
     @property
     def taken_recently(self) -> Mapping[str, int]:
@@ -174,7 +183,7 @@ def fold_all(swarm: SwarmState, entries: Iterable[Entry]) -> SwarmState:
 
 
 def fold_node(node: NodeState, entry: Entry) -> NodeState:
-    seen = msgspec.structs.replace(node, round=entry.round, seen_at=max(node.seen_at, entry.at))
+    seen = msgspec.structs.replace(node, round=entry.round, seen_at=max(node.seen_at, entry.at), stuck=None)
     return _told(seen, entry.event, entry.at)
 
 
@@ -183,6 +192,8 @@ def _told(node: NodeState, event: Event, at: float) -> NodeState:
         return _told_of_run(node, event, at)
     if isinstance(event, Met | Parted):
         return _told_of_peers(node, event, at)
+    if isinstance(event, Resumed | Unsaved | Stuck):
+        return _told_of_keeping(node, event)
     return _told_of_round(node, event, at)
 
 
@@ -231,6 +242,17 @@ def _told_of_run(
             return change(node, phase="done", finished=event.why)
         case Failed():
             return change(node, phase="failed", error=event.error)
+
+
+def _told_of_keeping(node: NodeState, event: Resumed | Unsaved | Stuck) -> NodeState:
+    change = msgspec.structs.replace
+    match event:
+        case Resumed():
+            return change(node, resumed=event.round, phase="generate")
+        case Unsaved():
+            return change(node, unsaved=event.error)
+        case Stuck():
+            return change(node, stuck=f"{event.phase} for {event.seconds:.0f} s, at {event.where}")
 
 
 def _told_of_round(
