@@ -105,7 +105,7 @@ def test_a_newer_versions_checkpoint_is_refused_with_both_numbers(tmp_path: Path
         Checkpoints(tmp_path).find()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cut=st.integers(0, 2000), junk=st.binary(max_size=40))
 def test_torn_records_are_cut_off_wherever_they_are_torn(cut: int, junk: bytes, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "run", ignore_errors=True)
