@@ -63,6 +63,8 @@ def values(dotted: str) -> st.SearchStrategy[Any]:
         return st.floats(low, high, exclude_min="gt" in stated, exclude_max="lt" in stated)
     if get_args(key.kind) and isinstance(get_args(key.kind)[0], str):
         return st.sampled_from(get_args(key.kind))
+    if key.kind is bool:
+        return st.booleans()
     if key.is_list:
         return st.lists(TEXTS, min_size=1 if dotted == "tasks" else 0)
     if dotted == "policy.system_prompt":

@@ -92,6 +92,7 @@ def test_stacked_nodes_do_what_nodes_apart_do(kl_weight: float, epochs: int, tmp
         answers = stack.answer(asked)
         batches = {n: scored(tasks[n], answers[n]) for n in range(len(TASKS_OF))}
         batches[0].append(foreign(round_))
+        batches[3].append(replace(foreign(round_), doubted=True))
         batches[2].append(replace(foreign(round_), rewards=(0.0, 0.0, 0.0)))
         lessons = stack.learn(batches)
         for n, plain in enumerate(apart):

@@ -64,9 +64,11 @@ class LearnerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MixConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    kind: Annotated[Literal["fixed"], Meta(description="what to train on")] = "fixed"
+    kind: Annotated[Literal["fixed", "need", "rescue"], Meta(description="what to train on")] = "fixed"
     own: Annotated[int, Meta(ge=0, le=1024, description="own groups a round")] = 4
     foreign: Annotated[int, Meta(ge=0, le=1024, description="foreign groups a round; 0 is plain RL")] = 4
+    corrected: Annotated[bool, Meta(description="foreign text counts by its likelihood here")] = False
+    replay_rounds: Annotated[Count, Meta(description="what taught is trained on again so long; 0: never")] = 0
 
 
 class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

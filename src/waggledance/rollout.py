@@ -75,11 +75,18 @@ class ScoredGroup:
     task: Task
     rewards: tuple[float, ...]
     weight: float = 1.0
+    doubted: bool = False
+    """Whether each rollout counts by how likely this node finds it beside its author."""
 
     @property
     def informative(self) -> bool:
         """Whether its rewards differ: a group whose rewards are all equal credits nothing."""
         return len(set(self.rewards)) > 1
+
+
+def author_logprob(rollout: Rollout) -> float:
+    """Of the whole text, under its author."""
+    return rollout.mean_logprob * rollout.tokens
 
 
 def mean_reward(groups: Sequence[ScoredGroup]) -> float:

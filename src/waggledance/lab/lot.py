@@ -14,6 +14,8 @@ from torch import Tensor
 
 from waggledance.lab.lexicon import Lexicon
 from waggledance.lab.llama import Llamas, Packing, Prompts
+from waggledance.learner.batch import author_scores
+from waggledance.learner.correction import trust
 from waggledance.learner.credit import group_relative
 from waggledance.learner.loss import Clip
 from waggledance.model import Model
@@ -90,8 +92,12 @@ class LotBatch:
         credit = [_padded(group_relative(_rewards(scored)), C) for lot in lots for scored in lot.groups]
         places = [n * G + g for n, lot in enumerate(lots) for g in range(len(lot.groups))]
         weights = [scored.weight for lot in lots for scored in lot.groups]
+        authors = [_padded(torch.tensor(author_scores(s)), C) for lot in lots for s in lot.groups]
         self._credit, self._weight = torch.zeros(N * G, C), torch.zeros(N * G)
         self._credit[places], self._weight[places] = torch.stack(credit), torch.tensor(weights)
+        self._author = torch.zeros(N * G, C)
+        self._author[places] = torch.stack(authors)
+        self._author = self._author.view(N, G, C).to(device)
         self._credit = self._credit.view(N, G, C).to(device)
         self._weight = self._weight.view(N, G, 1).to(device)
         self._trained = torch.tensor([float(sum(map(len, lot.rows))) for lot in lots], device=device)
@@ -128,7 +134,8 @@ class LotBatch:
             ahead = reference - new
             kl = ahead.exp() - ahead - 1
         kl_NGC = self._token_mean(kl)
-        value = kl_weight * kl_NGC - self._weight * self._token_mean(surrogate)
+        weight = self._weight * trust(old, self._mask, self._author)
+        value = kl_weight * kl_NGC - weight * self._token_mean(surrogate)
         clipped = self._token_mean((clamped * credit < ratio * credit).float())
         return Losses(
             value=value.sum((1, 2)) / self._rollouts,

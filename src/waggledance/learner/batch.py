@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from waggledance.learner.correction import NEVER
 from waggledance.learner.credit import group_relative
 from waggledance.model import Model
-from waggledance.rollout import Rollout, ScoredGroup
+from waggledance.rollout import Rollout, ScoredGroup, author_logprob
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,9 @@ class Batch:
     weight_R: Tensor
     rollouts: int
     """All rollouts of the batch: left-out ones count in the loss's mean, with a loss of zero."""
+    author_R: Tensor | None = None
+    """Each text's log-probability under its author, minus infinity where it is not to be corrected by it;
+    None where nothing is."""
 
     @property
     def tokens(self) -> int:
@@ -78,7 +82,19 @@ def make_batch(
         credit_R=credit.to(device),
         weight_R=weights.repeat_interleave(sizes).to(device),
         rollouts=sum(len(scored.rewards) for scored in groups),
+        author_R=_author_scores(informative, device),
     )
+
+
+def _author_scores(groups: Sequence[ScoredGroup], device: torch.device) -> Tensor | None:
+    if not any(scored.doubted for scored in groups):
+        return None
+    return torch.tensor([score for scored in groups for score in author_scores(scored)], device=device)
+
+
+def author_scores(scored: ScoredGroup) -> list[float]:
+    rollouts = scored.group.rollouts
+    return [author_logprob(rollout) if scored.doubted else NEVER for rollout in rollouts]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from waggledance.learner.batch import Batch
+from waggledance.learner.correction import trust
 from waggledance.learner.variant import PLAIN, Variant, token_mean
 
 
@@ -58,7 +59,10 @@ def policy_loss(
         ahead = reference_RT - new_RT
         kl_RT = ahead.exp() - ahead - 1  # unbiased, never negative (Schulman's k3)
     pulled_R = kl_weight * variant.total(kl_RT, mask_RT)
-    value_R = pulled_R - batch.weight_R * variant.total(surrogate_RT, mask_RT)
+    weight_R = batch.weight_R
+    if batch.author_R is not None:
+        weight_R = weight_R * trust(old_RT, mask_RT, batch.author_R)
+    value_R = pulled_R - weight_R * variant.total(surrogate_RT, mask_RT)
     clipped_RT = (clamped * credit < ratio * credit).float()
     return Loss(
         value=value_R.sum() / batch.rollouts,
