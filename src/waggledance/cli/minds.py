@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from waggledance.lab.stack import Stack
     from waggledance.model import Model
 
-ROWS_AT_ONCE_CPU, ROWS_AT_ONCE = 512, 16384
+ROWS_AT_ONCE_CPU, ROWS_AT_ONCE = 512, 8192
 """Completions in one batched call: on a CPU as many as stay near its caches."""
 
 
