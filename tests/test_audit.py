@@ -194,3 +194,12 @@ def test_the_table_that_ships_is_what_the_audit_finds(capfd: pytest.CaptureFixtu
     assert [(source["name"], source["digest"], source["ok"]) for source in found] == [
         (source["name"], source["digest"], source["ok"]) for source in kept
     ]
+
+
+def test_help_shows_an_example(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["audit", "--help"])
+    out = capfd.readouterr().out
+    assert "\nexample:\n  waggle audit " in out
+    assert "--all" in out
+    assert "--json" in out

@@ -23,7 +23,7 @@ from waggledance.verify.fence import Fence
 from waggledance.verify.frames import ANSWER_LIMIT_BYTES, FORK, KILL, LENGTH, ORDER, job, read_answer
 from waggledance.verify.rules import RULES
 
-START_LIMIT_S = 60.0
+START_LIMIT_S = 180.0
 """The warden may have ReasoningGYM to import, on a busy machine."""
 RETIRE_S = 20.0
 """After so much work a worker is replaced: its limit of processor time is for its whole life."""

@@ -36,8 +36,8 @@ def keep(judge: Judge, arguments: Sequence[str], *, network: bool) -> None:
     gc.freeze()  # what is here now is shared with the workers: a collection must not write into it
     workers: set[int] = set()
     with socket.socket(fileno=descriptor) as node:
-        node.sendall(ORDER.pack(GREETING, fence.network + 2 * fence.calls))
         try:
+            node.sendall(ORDER.pack(GREETING, fence.network + 2 * fence.calls))
             while order := _received(node, ORDER.size):
                 letter, number = ORDER.unpack(order)
                 _bury(workers)
@@ -45,6 +45,8 @@ def keep(judge: Judge, arguments: Sequence[str], *, network: bool) -> None:
                     _fork(judge, node, workers, limits, fence)
                 elif number in workers:
                     os.kill(number, SIGKILL)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the node has gone: so do we
         finally:
             for worker in workers:
                 with suppress(ProcessLookupError):
