@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow test-all lint types fmt tiny audited seeds picture clean
+.PHONY: demo test test-slow test-all lint types fmt tiny audited seeds picture screens clean
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "waggledance needs Python 3.11 or newer; name one: make PYTHON=python3.12 demo")'
@@ -48,6 +48,11 @@ picture: $(READY)  ## the picture in the README
 	rm -rf runs/picture
 	$(BIN)/waggle demo --seed 1 --dir runs/picture
 	cp runs/picture/curves.png docs/demo.png
+
+screens: $(READY)  ## the pictures of terminal and page (needs Chromium)
+	rm -rf runs/screens
+	$(BIN)/waggle demo --seed 1 --dir runs/screens
+	$(BIN)/python scripts/screens.py runs/screens
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build dist

@@ -47,9 +47,13 @@ def reason_words(reason: str) -> str:
 
 
 def right_share(swarm: SwarmState) -> float | None:
-    """The mean over nodes of what their newest rounds' fresh answers earned."""
-    recent = (node.own.recent(smoothing_rounds(node.rounds)) for node in swarm.nodes.values())
-    spread = tally.spread(recent)
+    """What the newest rounds' fresh answers earned: where the curve ends that the views draw; before there is
+    one, the mean over nodes."""
+    smoothing = smoothing_rounds(tally.progress([swarm]).rounds)
+    curve = tally.mean_own_curve(swarm, smoothing)
+    if curve:
+        return curve[-1][1]
+    spread = tally.spread(node.own.recent(smoothing) for node in swarm.nodes.values())
     return spread.mean if spread else None
 
 

@@ -104,7 +104,7 @@ function chart(id, lines, options = {}) {
     width: Math.max(120, box.clientWidth), height: box.clientHeight, series, bands, legend: {show: false},
     cursor: {y: false, drag: {x: false, y: false}},
     scales: {x: {time: false, range: (_, least, most) => [Math.min(least, 0), Math.max(most, options.end || 1)]}, y: {range: (_, __, most) => [0, roundAbove(most)]}},
-    axes: [{...axis, size: 40, label: "round", labelSize: 16, labelFont: "12px system-ui, sans-serif"}, {...axis, size: 58, values: (_, marks) => marks.map(format)}],
+    axes: [{...axis, size: 26, gap: 3, label: "round", labelSize: 18, labelGap: 0, labelFont: "12px system-ui, sans-serif"}, {...axis, size: 58, values: (_, marks) => marks.map(format)}],
   }, table, box);
   charts.set(id, {plot, shape, remember: [lines, options]});
 }
