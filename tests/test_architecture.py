@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 TORCH_ROOMS = (
     "model.py", "smollm2.py", "kernels.py", "prefix.py", "cache.py", "forward.py", "checkpoint.py",
     "adapter.py",
-    "policy/hf.py", "policy/growing.py", "policy/reader.py", "learner/",
+    "policy/hf.py", "policy/growing.py", "policy/reader.py", "learner/", "bench/round.py",
     "cli/assemble.py", "cli/lab.py", "cli/minds.py", "lab/lexicon.py", "lab/llama.py",
     "lab/lot.py", "lab/sheet.py", "lab/stack.py", "lab/warmup.py",
 )  # fmt: skip

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from test_model import KINDS, task, toy
-from waggledance.errors import ModelError
+from waggledance.errors import DivergedError
 from waggledance.learner.batch import Batch, make_batch
 from waggledance.learner.credit import SMALLEST_SPREAD, group_relative
 from waggledance.learner.grpo import GRPO, GRPOSettings
@@ -367,20 +367,39 @@ def test_the_pull_holds_the_model_near_its_start(tmp_path: Path) -> None:
     assert moved[1] < moved[0]
 
 
-def test_a_gradient_that_is_not_finite_is_no_step(tmp_path: Path) -> None:
+def test_a_gradient_that_is_not_finite_is_no_step_and_too_many_end_the_run(tmp_path: Path) -> None:
     model = toy(tmp_path)
-    learner = GRPO(model, SETTINGS)
+    learner = GRPO(model, replace(SETTINGS, max_skipped=2))
     learner.learn(RAGGED)
     with torch.no_grad():
         next(model.network.parameters())[5] = float("nan")
     weights, state = weights_of(model), optimiser_state(learner)
-    with pytest.raises(ModelError, match=r"norm is nan.*learner\.learning_rate") as caught:
-        learner.learn([scored("...", [1, 0], [chr(c + 30) for c in (5, 6)]), *RAGGED])
+    bad = [scored("...", [1, 0], [chr(c + 30) for c in (5, 6)]), *RAGGED]
+    for _ in range(2):
+        lesson = learner.learn(bad)
+        assert (lesson.skipped, lesson.loss, lesson.grad_norm, lesson.groups) == (1, 0, 0, 0)
+    with pytest.raises(DivergedError, match=r"was nan in 3 steps.*max_skipped allows 2") as caught:
+        learner.learn(bad)
     assert "\n" not in str(caught.value)
     assert all(
         torch.equal(a.nan_to_num(7), b.nan_to_num(7)) for a, b in zip(weights_of(model), weights, strict=True)
     )
     assert str(optimiser_state(learner)) == str(state)
+
+
+def test_a_sound_step_forgives_the_skipped_ones_before_it(tmp_path: Path) -> None:
+    model = toy(tmp_path)
+    learner = GRPO(model, replace(SETTINGS, max_skipped=1))
+    weight = model.network.model.norm.weight
+    for _ in range(3):
+        with torch.no_grad():
+            sound = weight[0].clone()
+            weight[0] = float("nan")
+        assert learner.learn(RAGGED).skipped == 1
+        with torch.no_grad():
+            weight[0] = sound
+        lesson = learner.learn(RAGGED)
+        assert (lesson.skipped, lesson.groups) == (0, 3)
 
 
 def test_a_node_that_does_not_train_reports_what_it_could_have_learned_from() -> None:
@@ -409,7 +428,7 @@ class PlainGRPO:
         self.model = model
         self.cached = cached
         """Whether the prompts come from a cache, bit for bit as in the package, or the plain way."""
-        self.adam = torch.optim.Adam(model.network.parameters(), lr=SETTINGS.learning_rate)
+        self.adam = torch.optim.Adam(model.network.parameters(), lr=SETTINGS.learning_rate, fused=True)
 
     def learn(self, groups: Sequence[ScoredGroup], epochs: int) -> float:
         kept = [one for one in groups if len(set(one.rewards)) > 1]

@@ -54,6 +54,12 @@ class LearnerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         int, Meta(ge=0, le=1024, description="learn an adapter of this rank; 0: all weights")
     ] = 0
     lora_scale: Annotated[float, Meta(gt=0, le=1000, description="what an adapter says, times this")] = 2.0
+    memory_mb: Annotated[
+        int, Meta(ge=1, le=10**7, description="for what a pass keeps; more tokens than fit go in parts")
+    ] = 512
+    max_skipped: Annotated[
+        int, Meta(ge=0, le=10**6, description="steps in a row skipped for an infinite gradient; then it ends")
+    ] = 5
     value_learning_rate: Annotated[
         float, Meta(gt=0, le=10, description="of ppo's value head: about what an expectation moves a step")
     ] = 0.1

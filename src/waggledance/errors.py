@@ -4,6 +4,7 @@
     ├── UsageError                  2      a flag, a key or a value is wrong
     ├── MissingError                3      a file, folder or model that was named is not there or not readable
     ├── ModelError                  4      a model or tokenizer that cannot be used
+    │   └── DivergedError           4      its gradients are not finite any more
     ├── TaskError                   5      a task source that is unknown or unusable
     ├── SwarmError                  6      the swarm cannot be joined
     ├── StorageError                7      the disk is full or cannot be written
@@ -31,6 +32,10 @@ class MissingError(WaggleError):
 
 class ModelError(WaggleError):
     exit_code = 4
+
+
+class DivergedError(ModelError):
+    """Learning went wrong; the weights are those of the last step that was sound."""
 
 
 class TaskError(WaggleError):

@@ -111,6 +111,8 @@ class Learned(msgspec.Struct, frozen=True, tag="learned"):
     clipped: float
     seconds: float
     value_loss: float = 0.0
+    skipped: int = 0
+    """Steps that were not made, for their gradient was not finite."""
     """Of a learner with a value head: half its squared miss."""
 
 

@@ -187,6 +187,7 @@ class Node:
                 clipped=lesson.clipped,
                 seconds=self._stopwatch() - start,
                 value_loss=lesson.value_loss,
+                skipped=lesson.skipped,
             )
         )
 

@@ -88,6 +88,8 @@ class Lesson:
     """The share of tokens whose ratio was clipped."""
     value_loss: float = 0.0
     """How far a value head's expectation was off, for a learner that has one."""
+    skipped: int = 0
+    """Steps that were not made, for their gradient was not finite."""
 
 
 class Learner(Protocol):

@@ -177,6 +177,8 @@ def learner_of(config: NodeConfig, model: "Model") -> LastingLearner:
                 trace=wanted.trace,
                 temperature=temperature,
                 max_tokens=max_tokens,
+                memory_bytes=wanted.memory_mb << 20,
+                max_skipped=wanted.max_skipped,
             ),
         )
     return GRPO(
@@ -190,6 +192,8 @@ def learner_of(config: NodeConfig, model: "Model") -> LastingLearner:
             temperature=temperature,
             max_tokens=max_tokens,
             variant=wanted.kind,
+            memory_bytes=wanted.memory_mb << 20,
+            max_skipped=wanted.max_skipped,
         ),
     )
 

@@ -13,7 +13,7 @@ from waggledance.cli.keeping import Keeping
 from waggledance.cli.snapshot import Snapshots
 from waggledance.cli.usage import usage
 from waggledance.config import NodeConfig
-from waggledance.errors import WaggleError
+from waggledance.errors import DivergedError, WaggleError
 from waggledance.evaluate import evaluate
 from waggledance.events import Evaluated, Failed, Finished, Saved, Started
 from waggledance.journal import Journal, JournalReader
@@ -66,7 +66,11 @@ class Run:
             self._journal.tell(_started(self._config, parts))
             self.started = True
             keeping.begin()
-            self._do_rounds(parts, keeping, snapshots)
+            try:
+                self._do_rounds(parts, keeping, snapshots)
+            except DivergedError:  # the weights are still those of the last sound step
+                _save(parts, self._place.folder, self._journal)
+                raise
             _save(parts, self._place.folder, self._journal)
             keeping.end()
         finally:

@@ -1,4 +1,7 @@
-"""Adam over some weights, with the gradient's norm kept down: one step at a time, or none at all."""
+"""Adam over some weights, with the gradient's norm kept down: one step at a time, or none at all.
+
+A gradient that is not finite makes no step; too many of them in a row end the run.
+"""
 
 # pyright: standard
 
@@ -7,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from waggledance.errors import ModelError
+from waggledance.errors import DivergedError
 
 
 class Optimiser:
@@ -19,26 +22,37 @@ class Optimiser:
         *,
         apart: Sequence[Tensor] = (),
         apart_learning_rate: float = 0.0,
+        max_skipped: int = 5,
     ) -> None:
         """`apart`: weights with a learning rate of their own, whose gradient is not kept down."""
         self._weights = list(weights)
         self._learning_rate = learning_rate
         self._max_grad_norm = max_grad_norm
+        self._max_skipped = max_skipped
+        self._skipped = 0
         groups = [{"params": self._weights, "lr": learning_rate}]
         if apart:
             groups.append({"params": list(apart), "lr": apart_learning_rate})
-        self.adam = torch.optim.Adam(groups)
+        # Fused: one pass over weights, gradients and moments, and nothing beside them in memory.
+        self.adam = torch.optim.Adam(
+            groups, fused=all(weight.device.type == "cpu" for weight in self._weights)
+        )
 
     def clear(self) -> None:
         self.adam.zero_grad(set_to_none=True)
 
     def step(self) -> float:
-        """By the gradients that have gathered since `clear`; their norm."""
+        """By the gradients gathered since `clear`; their norm. One that is not finite made no step."""
         norm = torch.nn.utils.clip_grad_norm_(self._weights, self._max_grad_norm)
-        if not torch.isfinite(norm):
-            raise ModelError(
-                f"the gradient's norm is {norm.item()}, so this step would destroy the model; "
-                f"lower learner.learning_rate (now {self._learning_rate})"
+        if torch.isfinite(norm):
+            self._skipped = 0
+            self.adam.step()
+            return float(norm)
+        self._skipped += 1
+        if self._skipped > self._max_skipped:
+            raise DivergedError(
+                f"the gradient's norm was {norm.item()} in {self._skipped} steps in a row and none was made; "
+                f"learner.max_skipped allows {self._max_skipped}; lower learner.learning_rate "
+                f"(now {self._learning_rate})"
             )
-        self.adam.step()
         return float(norm)

@@ -21,6 +21,7 @@ from waggledance.learner.logprobs import token_logprobs_and_states
 from waggledance.learner.loss import Clip, Loss, policy_loss, value_loss
 from waggledance.learner.notes import NOTHING, Notes
 from waggledance.learner.optimiser import Optimiser
+from waggledance.learner.parts import Part, Room
 from waggledance.learner.reference import Reference
 from waggledance.model import Model
 from waggledance.rollout import ScoredGroup
@@ -41,16 +42,33 @@ class PPOSettings:
     temperature: float
     """The policy's, so that ratios compare what was sampled from."""
     max_tokens: int
+    memory_bytes: int = 512 << 20
+    """For what a pass keeps for the backward pass."""
+    max_skipped: int = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What a batch looked like before the first step on it."""
+    """What a part of a batch looked like before the first step on it."""
 
     logprobs_RT: Tensor
     reference_RT: Tensor | None
     advantages_RT: Tensor
     returns_RT: Tensor
+
+    def part(self, rows: slice) -> "Past":
+        pull = None if self.reference_RT is None else self.reference_RT[rows]
+        return Past(self.logprobs_RT[rows], pull, self.advantages_RT[rows], self.returns_RT[rows])
+
+
+def _joined(parts: Sequence[Past]) -> Past:
+    pulls = [part.reference_RT for part in parts if part.reference_RT is not None]
+    return Past(
+        torch.cat([part.logprobs_RT for part in parts]),
+        torch.cat(pulls) if pulls else None,
+        torch.cat([part.advantages_RT for part in parts]),
+        torch.cat([part.returns_RT for part in parts]),
+    )
 
 
 def value_head(model: Model) -> torch.nn.Linear:
@@ -79,7 +97,9 @@ class PPO:
             settings.max_grad_norm,
             apart=list(self._head.parameters()),
             apart_learning_rate=settings.value_learning_rate,
+            max_skipped=settings.max_skipped,
         )
+        self._room = Room(model.network, settings.memory_bytes)
         self._reference = Reference(model.network, settings.temperature) if settings.kl_weight > 0 else None
 
     def learn(self, groups: Sequence[ScoredGroup]) -> Lesson:
@@ -89,15 +109,9 @@ class PPO:
         notes = Notes(batch)
         past: Past | None = None
         for _ in range(self._settings.epochs):
-            logprobs, states = token_logprobs_and_states(
-                self._model.network, batch, self._settings.temperature
-            )
-            values = expected(self._head, states.detach())
-            past = past or self._past(logprobs.detach(), values.detach(), batch)
-            self._optimiser.clear()
-            loss = self._loss(logprobs, values, past, batch)
-            loss.value.backward()
-            notes.add(loss)
+            past, losses = self._gradients(batch, past)
+            for loss in losses:
+                notes.add(loss)
             notes.stepped(self._optimiser.step())
         return notes.lesson()
 
@@ -110,6 +124,26 @@ class PPO:
     def _moved(self) -> dict[str, torch.nn.Parameter]:
         head = {f"value_head.{name}": weight for name, weight in self._head.named_parameters()}
         return {**keeping.trained(self._model.network), **head}
+
+    def _gradients(self, batch: Batch, past: Past | None) -> tuple[Past, list[Loss]]:
+        """Of the whole batch, part by part; without room for a part, again with smaller ones."""
+        while True:
+            self._optimiser.clear()
+            try:
+                told = [self._part(part, past) for part in self._room.parts(batch)]
+            except (MemoryError, RuntimeError) as error:
+                self._room.halve(error)
+                continue
+            return past or _joined([then for then, _ in told]), [loss for _, loss in told]
+
+    def _part(self, part: Part, past: Past | None) -> tuple[Past, Loss]:
+        batch = part.batch
+        logprobs, states = token_logprobs_and_states(self._model.network, batch, self._settings.temperature)
+        values = expected(self._head, states.detach())
+        then = past.part(part.rows) if past else self._past(logprobs.detach(), values.detach(), batch)
+        loss = self._loss(logprobs, values, then, batch)
+        loss.value.backward()
+        return then, replace(loss, value=loss.value.detach())
 
     def _past(self, logprobs_RT: Tensor, values_RT: Tensor, batch: Batch) -> Past:
         discount, trace = self._settings.discount, self._settings.trace

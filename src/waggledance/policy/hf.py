@@ -89,7 +89,7 @@ class HFPolicy:
         logprobs = torch.zeros(count, self.max_tokens, device=model.device)
         lengths = torch.full((count,), self.max_tokens, device=model.device)
         running = torch.arange(count, device=model.device)
-        ends = torch.tensor(model.end_ids, device=model.device)
+        ends = torch.tensor(model.end_ids, dtype=torch.long, device=model.device)
         for step in range(self.max_tokens):
             tokens, scores = self._choose(logits, chances.at(step)[rows[running]])
             drawn[running, step], logprobs[running, step] = tokens, scores
