@@ -124,15 +124,16 @@ class _Taken(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:
         hidden, ids, totals = ctx.saved_tensors
         head, size = ctx.head, ctx.size
-        for_weight = torch.zeros_like(head.weight) if ctx.needs_input_grad[1] else None
+        for_weight: Tensor | None = None
         for_hidden = []
         with torch.autocast(hidden.device.type, enabled=ctx.autocast):
             parts = zip(*(part.split(size) for part in (hidden, ids, totals, grads[0])), strict=True)
             for lines, wanted, total, grad in parts:
                 pull = _pull(ctx, lines, wanted, total, grad)
                 for_hidden.append(product(pull, head.weight.t()).to(hidden.dtype))
-                if for_weight is not None:
-                    for_weight += product(pull.t(), lines.t())
+                if ctx.needs_input_grad[1]:
+                    more = product(pull.t(), lines.t())
+                    for_weight = more if for_weight is None else for_weight.add_(more)
         return torch.cat(for_hidden), for_weight, None, None, None
 
 
