@@ -211,6 +211,18 @@ def test_a_worker_that_died_between_two_calls_is_replaced(misjudging: Cage) -> N
         assert misjudging.verify([RIGHT]) == [(1.0, 0.0)]
 
 
+def test_a_worker_that_has_worked_long_retires_within_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its limit of processor time is for its whole life: no honest group may meet it."""
+    cage = Cage(Terms(limit_s=5.0))
+    try:
+        monkeypatch.setattr("waggledance.verify.cage.RETIRE_S", 0.0)
+        pairs = sums(6)
+        assert cage.verify(pairs) == Uncaged().verify(pairs)
+        assert cage._worker is None  # pyright: ignore[reportPrivateUsage]
+    finally:
+        cage.close()
+
+
 # ── offspring ─────────────────────────────────────────────────────────────────────────────────────────
 
 

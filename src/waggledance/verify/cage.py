@@ -182,7 +182,7 @@ class _Worker:
         self.close: Callable[[], object] = weakref.finalize(self, spoken.close)
 
     def verify(self, pairs: Sequence[Pair], limit_s: float) -> tuple[list[Verdict], float]:
-        """Verdicts up to the first failure, and the seconds that one took."""
+        """Verdicts up to the first failure, and the seconds it took; fewer from a worker that retires."""
         verdicts: list[Verdict] = []
         before_s = _processor_s(self.pid)[0]
         for place, (_, texts) in enumerate(pairs):
@@ -194,6 +194,8 @@ class _Worker:
             verdicts.append(verdict)
             if isinstance(verdict, Failure):
                 return verdicts, took_s
+            if self.worked_s > RETIRE_S:
+                break
         return verdicts, 0.0
 
     def _verdict(self, said: bytes, texts: int, due: "_Due") -> Verdict:
