@@ -11,3 +11,13 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     folder = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("WAGGLE_HOME", str(folder))
     return folder
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Figures that tests record are printed, whether anybody writes an XML of them or not."""
+    reports = [report for report in terminalreporter.getreports("passed") if report.when == "call"]
+    figures = [(report.nodeid, name, figure) for report in reports for name, figure in report.user_properties]
+    if figures:
+        terminalreporter.section("figures")
+    for test, name, figure in figures:
+        terminalreporter.line(f"{test}: {name}: {figure}")

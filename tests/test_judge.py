@@ -13,7 +13,7 @@ from waggledance.tasks.child import Child
 from waggledance.tasks.judge import WARDEN, scored
 from waggledance.tasks.recipes import GYM, REFUSED, SCORER
 from waggledance.verify import is_modest, right_answer
-from waggledance.verify.cage import Cage, Terms
+from waggledance.verify.cage import PATIENCE, Cage, Terms
 
 Record = Callable[[str, object], None]
 QUICK = ("gym:knights_knaves", "gym:survo")
@@ -22,9 +22,9 @@ MANY_RIGHT = {"boxnet", "graph_color", "rubiks_cube", "rush_hour"}
 """They name no right answer."""
 LONG = {"tower_of_hanoi"}
 """Some of its right answers are longer than an answer may be."""
-LIMIT_S = 1.0
+LIMIT_S = 0.5
 SLACK_S = 1.0
-"""For a busy machine."""
+"""For a busy machine, which may also keep a worker waiting for several limits."""
 NESTED = [f"{opened * 900}{closed * 900}" for opened, closed in ("[]", "()", "{}")]
 
 
@@ -162,8 +162,8 @@ def test_every_scorer_pays_the_right_answer_and_nothing_for_hostile_ones(
         "hostile answers",
         f"{len(SCORED)} scorers, {answers} hostile answers: {failures} failures, slowest {slowest_s:.2f} s",
     )
-    assert slowest_s < LIMIT_S + SLACK_S
     assert list(tmp_path.iterdir()) == []
+    assert slowest_s < PATIENCE * LIMIT_S + SLACK_S
 
 
 RUN_THE_ANSWER = ("string_insertion", "spiral_matrix", "binary_matrix", "n_queens", "countdown")
@@ -185,8 +185,8 @@ def check_raw(folder: Path, names: tuple[str, ...]) -> str:
                 failures += isinstance(verdict, Failure)
     finally:
         cage.close()
-    assert slowest_s < LIMIT_S + SLACK_S
     assert list(folder.iterdir()) == []
+    assert slowest_s < PATIENCE * LIMIT_S + SLACK_S
     return f"{len(names)} scorers, {answers} hostile answers: {failures} failures, slowest {slowest_s:.2f} s"
 
 
