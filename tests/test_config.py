@@ -4,11 +4,11 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from waggledance.config import NodeConfig, check_config, keys, read_config, write_config
@@ -65,6 +65,8 @@ def values(dotted: str) -> st.SearchStrategy[Any]:
         return st.sampled_from(get_args(key.kind))
     if key.kind is bool:
         return st.booleans()
+    if key.is_list and get_origin(get_args(key.kind)[0]) is Literal:
+        return st.lists(st.sampled_from(get_args(get_args(key.kind)[0])))
     if key.is_list:
         return st.lists(TEXTS, min_size=1 if dotted == "tasks" else 0)
     if dotted == "policy.system_prompt":
@@ -87,6 +89,7 @@ def planted(flat: dict[str, Any]) -> dict[str, Any]:
 CONFIGS = st.fixed_dictionaries({dotted: values(dotted) for dotted in KEYS}).map(planted).map(check_config)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # every setting there is
 @given(config=CONFIGS)
 def test_what_is_written_reads_back_the_same(
     config: NodeConfig, tmp_path_factory: pytest.TempPathFactory

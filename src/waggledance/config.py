@@ -141,6 +141,10 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tasks: Annotated[tuple[Text, ...], Meta(min_length=1, description="task sources")] = ("easy",)
     threads: Annotated[int, Meta(ge=0, le=1024, description="of torch; 0: as many as it likes")] = 0
     home: Annotated[Text, Meta(description="folder of this user's swarms")] = "~/.local/share/waggledance"
+    track: Annotated[
+        tuple[Literal["tensorboard"], ...],
+        Meta(description="where else its numbers go"),
+    ] = ()
     policy: PolicyConfig = PolicyConfig()
     learner: LearnerConfig = LearnerConfig()
     mix: MixConfig = MixConfig()
@@ -300,6 +304,8 @@ def _shown(value: Any) -> str:
 
 def _plain(what: str, dotted: str) -> str:
     kind = next((key.kind for key in keys() if key.dotted == dotted), None)
+    if get_origin(kind) is tuple:
+        kind = get_args(kind)[0]
     if get_origin(kind) is Literal:
         return f"take {' or '.join(get_args(kind))}"
     for pattern, words in PATTERNS.items():

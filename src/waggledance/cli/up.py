@@ -18,6 +18,7 @@ from typing import Any
 from waggledance.cli.assemble import open_place
 from waggledance.cli.keeping import CHECKPOINTS
 from waggledance.cli.serving import add_page_flag, looking
+from waggledance.cli.tracking import tracked
 from waggledance.cli.training import JOURNAL, SETTINGS, Run
 from waggledance.cli.verb import add_verb
 from waggledance.cli.watchdog import Watchdog
@@ -97,7 +98,7 @@ def _run(config: NodeConfig, folder: Path, stop: threading.Event) -> tuple[NodeS
             with closing(Journal(place.author, time.time, folder / JOURNAL, PATIENCE_BYTES)) as journal:
                 run = Run(config, place, journal, stop.is_set)
                 try:
-                    left = _attend(config, run, journal, watching, stop)
+                    left = _attend(config, folder, run, journal, watching, stop)
                 finally:
                     started = run.started
         finally:
@@ -109,17 +110,21 @@ def _run(config: NodeConfig, folder: Path, stop: threading.Event) -> tuple[NodeS
 
 
 def _attend(
-    config: NodeConfig, run: Run, journal: Journal, watching: Watching, stop: threading.Event
+    config: NodeConfig, folder: Path, run: Run, journal: Journal, watching: Watching, stop: threading.Event
 ) -> bool:
     """Shows, watches and waits while another thread trains; whether that had to be left in its round."""
     watchdog, begun = Watchdog(journal, config.stuck_after_s), time.monotonic()
     leave_at = float("inf")
-    with looking(config.name, config.page) as looks:
+    with (
+        tracked(config.track, folder / JOURNAL) as tracking,
+        looking(config.name, config.page) as looks,
+    ):
         worker = ThreadPoolExecutor(1, thread_name_prefix=WORKER)
         training = worker.submit(run.train)
         try:
             while wait([training], SHOW_EVERY_S).not_done:
                 watching.read()
+                tracking.read()
                 if run.started:
                     silent = tally.seconds_of_silence(watching.states.values(), time.time())
                     looks.show(watching.states, time.monotonic() - begun, silent_seconds=silent)
