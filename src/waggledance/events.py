@@ -18,6 +18,8 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
     completions: int
     seed: int
     version: str
+    notice: str = ""
+    """What people should know of this run before it goes on; mostly nothing."""
 
 
 class Evaluated(msgspec.Struct, frozen=True, tag="evaluated"):

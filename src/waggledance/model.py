@@ -25,6 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from waggledance.errors import MissingError, ModelError, UsageError
+from waggledance.forward import proof_of
 from waggledance.kernels import install
 from waggledance.smollm2 import SMOLLM2, smollm2_folder
 from waggledance.task import Task
@@ -75,6 +76,11 @@ class Model:
     @property
     def weights(self) -> int:
         return sum(parameter.numel() for parameter in self.network.parameters())
+
+    @property
+    def objection(self) -> str:
+        """Why it cannot compute a prompt once for all of its completions; empty: it can."""
+        return proof_of(self.network).objection
 
     def prompt_ids(self, task: Task) -> list[int]:
         """The prompt as the model's own chat template wants it; without one, plain lines."""

@@ -123,6 +123,16 @@ def _started(config: NodeConfig, parts: Assembled) -> Started:
         completions=config.policy.completions,
         seed=config.seed,
         version=__version__,
+        notice=_notice(parts),
+    )
+
+
+def _notice(parts: Assembled) -> str:
+    if parts.model is None or not parts.model.objection:
+        return ""
+    return (
+        f"{parts.model.name} computes every prompt once for each of its completions, the slow way: "
+        f"{parts.model.objection}"
     )
 
 

@@ -239,6 +239,8 @@ def _result(state: NodeState, folder: Path) -> dict[str, object]:
         "heldout": state.heldout.newest[1] if state.heldout.newest else None,
         "tokens_generated": state.tokens_generated,
         "tokens_trained": state.tokens_trained,
+        "skipped_steps": state.skipped_steps,
+        "notice": state.started.notice if state.started else "",
         "taken": dict(state.taken),
         "refused": dict(state.refused),
         "ended": state.finished,
@@ -253,6 +255,10 @@ def _words(state: NodeState) -> str:
         lines.append(f"own reward {state.own.mean:.3f}, trained reward {state.trained.mean:.3f}")
     if state.heldout_start is not None and state.heldout.newest:
         lines.append(f"held-out reward {state.heldout_start:.3f} → {state.heldout.newest[1]:.3f}")
+    if state.skipped_steps:
+        lines.append(f"{state.skipped_steps} steps skipped: their gradients were not finite")
+    if state.started and state.started.notice:
+        lines.append(state.started.notice)
     if state.saved:
         lines.append(f"model: {state.saved}")
     return "\n".join(lines)

@@ -94,6 +94,8 @@ class NodeState(msgspec.Struct, frozen=True):
     own_by_source: Mapping[str, Curve] = msgspec.field(default_factory=dict[str, Curve])
     heldout_by_source: Mapping[str, Curve] = msgspec.field(default_factory=dict[str, Curve])
 
+    skipped_steps: int = 0
+    """Not made, for their gradient was not finite."""
     grad_norm: Curve = SMALL_CURVE
     kl: Curve = SMALL_CURVE
     round_seconds: Curve = SMALL_CURVE
@@ -309,6 +311,7 @@ def _told_of_round(
                 phase="generate",
                 round_seconds=pace,
                 learned_at=at,
+                skipped_steps=node.skipped_steps + event.skipped,
                 grad_norm=node.grad_norm.with_point(node.round, event.grad_norm),
                 kl=node.kl.with_point(node.round, event.kl),
                 trained=node.trained.with_point(node.round, event.reward),
