@@ -21,7 +21,8 @@ from waggledance.errors import StorageError
 from waggledance.model import Model
 
 
-def save_model(model: Model, folder: Path) -> None:
+def save_model(model: Model, folder: Path, texts: Mapping[str, str] | None = None) -> None:
+    """With whatever texts belong beside it, by name."""
     if folder.exists() and not folder.is_dir():
         raise StorageError(f"cannot write the model to {folder}: it is a file; name a folder")
     try:
@@ -30,6 +31,8 @@ def save_model(model: Model, folder: Path) -> None:
             prefix=f".{folder.name}.", dir=folder.parent, ignore_cleanup_errors=True
         ) as beside:
             _write(model, Path(beside) / "new")
+            for name, text in (texts or {}).items():
+                (Path(beside) / "new" / name).write_text(text, encoding="utf-8")
             _replace(folder, Path(beside) / "new", Path(beside) / "old")
     except (OSError, SafetensorError) as error:
         # safetensors reports a full disk in an error of its own, with the system's words inside.

@@ -132,6 +132,9 @@ class CheckpointConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         float,
         Meta(ge=0, le=86_400, description="least seconds between whole ones; rounds between are recorded"),
     ] = 60.0
+    experience_mb: Annotated[
+        int, Meta(ge=0, le=1_000_000, description="most MB of old rounds put by for `waggle export`; 0: none")
+    ] = 500
 
 
 class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -26,6 +26,8 @@ FORMAT = 1
 """Raised when an older version could not read what is written."""
 KEPT = 2
 STATE, TENSORS, MANIFEST, ROUNDS = "state.msgpack", "tensors.safetensors", "manifest.json", "rounds"
+EXPERIENCE = "experience"
+"""Rounds of checkpoints that are gone, a file each."""
 DIGITS = 9
 """Of a folder's name, so that names sort as rounds do."""
 DIGEST_BYTES = 16
@@ -85,8 +87,12 @@ class Found:
 class Checkpoints:
     """The checkpoints of one run, which one process at a time writes."""
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, folder: Path, clock: Callable[[], float] = time.monotonic, experience_bytes: int = 0
+    ) -> None:
+        """`experience_bytes`: how much of the rounds of checkpoints that are gone is put by."""
         self._folder = folder
+        self._experience_bytes = experience_bytes
         self._clock = clock
         self._rounds: BinaryIO | None = None
         self._synced = -SYNC_EVERY_S
@@ -218,6 +224,19 @@ class Checkpoints:
             self._rounds.truncate(start)
             self._rounds.seek(start)
 
+    def _put_by(self, place: Path) -> None:
+        """What a checkpoint that goes had recorded is experience; of too much the oldest goes."""
+        put_by = self._folder / EXPERIENCE
+        if not self._experience_bytes or not (place / ROUNDS).exists():
+            return
+        put_by.mkdir(exist_ok=True)
+        (place / ROUNDS).rename(put_by / place.name)
+        files = sorted(put_by.iterdir())
+        sizes = [file.stat().st_size for file in files]
+        while sum(sizes) > self._experience_bytes:
+            sizes.pop(0)
+            files.pop(0).unlink()
+
     def _forget_old(self) -> None:
         """Renamed first: what is half removed must not look like a checkpoint."""
         with suppress(OSError):
@@ -225,11 +244,28 @@ class Checkpoints:
             for place in self._places():
                 if place.name in sound[-KEPT:]:
                     continue
+                self._put_by(place)
                 gone = place.with_name(f".{place.name}.old")
                 place.rename(gone)
                 shutil.rmtree(gone, ignore_errors=True)
             for remains in self._folder.glob(".*.old"):
                 shutil.rmtree(remains, ignore_errors=True)
+
+
+def experience(folder: Path) -> Iterator[Record]:
+    """All rounds that were recorded and are still there, oldest first."""
+    files = [
+        *sorted((folder / EXPERIENCE).glob("*")),
+        *(place / ROUNDS for place in sorted(folder.glob("[0-9]*"))),
+    ]
+    newest = 0
+    for file in files:
+        with suppress(OSError, msgspec.DecodeError):
+            for body in _bodies(file.read_bytes()):
+                record = msgspec.msgpack.decode(body, type=Record)
+                if record.round > newest:
+                    newest = record.round
+                    yield record
 
 
 def _damage(place: Path) -> str | None:

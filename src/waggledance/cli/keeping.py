@@ -42,7 +42,7 @@ class Keeping:
         self._folder = folder / CHECKPOINTS
         self._journal = journal
         self._clock = clock
-        self._checkpoints = Checkpoints(self._folder, clock)
+        self._checkpoints = Checkpoints(self._folder, clock, config.checkpoint.experience_mb << 20)
         model = config.policy.model if parts.model else config.policy.kind
         self._belongs = Belongs(model, config.learner.kind)
         self._due = 0.0

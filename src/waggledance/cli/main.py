@@ -10,7 +10,21 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from waggledance import __version__
-from waggledance.cli import audit, bench, compare, demo, invite, lab, report, router, status, up, watch
+from waggledance.cli import (
+    audit,
+    bench,
+    compare,
+    demo,
+    evaluation,
+    export,
+    invite,
+    lab,
+    report,
+    router,
+    status,
+    up,
+    watch,
+)
 from waggledance.cli.verb import flags_of
 from waggledance.errors import BUG_EXIT_CODE, INTERRUPTED_EXIT_CODE, UsageError, WaggleError, nearest
 from waggledance.swarm.ticket import PREFIX
@@ -45,7 +59,21 @@ def parser() -> Parser:
     )
     top.add_argument("--version", action="version", version=f"waggle {__version__}")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=Parser)
-    for verb in (demo, up, invite, router, status, bench, watch, lab, audit, report, compare):
+    for verb in (
+        demo,
+        up,
+        invite,
+        router,
+        status,
+        bench,
+        watch,
+        lab,
+        audit,
+        report,
+        compare,
+        evaluation,
+        export,
+    ):
         verb.add_parser(verbs)
     return top
 
