@@ -50,9 +50,9 @@ picture: $(READY)  ## the picture in the README
 	cp runs/picture/curves.png docs/demo.png
 
 screens: $(READY)  ## the pictures of terminal and page (needs Chromium)
-	rm -rf runs/screens
-	$(BIN)/waggle demo --seed 1 --dir runs/screens
-	$(BIN)/python scripts/screens.py runs/screens
+	rm -rf runs/eight-models
+	$(BIN)/waggle demo --seed 1 --dir runs/eight-models
+	$(BIN)/python scripts/screens.py runs/eight-models
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build dist

@@ -20,7 +20,7 @@ from waggledance.view.page import Page, PagePlace
 from waggledance.view.tally import seconds_since_start
 from waggledance.view.terminal import render
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[1] / "docs" / "screens"
 PAGES: tuple[tuple[str, int, int, Literal["light", "dark"]], ...] = (
     ("page", 1280, 1180, "light"),
     ("page-dark", 1280, 1180, "dark"),
@@ -28,8 +28,8 @@ PAGES: tuple[tuple[str, int, int, Literal["light", "dark"]], ...] = (
     ("page-phone", 390, 844, "light"),
 )
 TERMINALS = (("terminal-small", 80, 24), ("terminal", 110, 36), ("terminal-wide", 170, 44))
-FRACTION = 0.7
-"""Of the run that has happened in the pictures: curves to see, and something still to come."""
+FRACTION = 1.0
+"""Of the run that has happened in the pictures: all, so that nobody is compared in the middle of the way."""
 SETTLED_MS = 1500
 
 

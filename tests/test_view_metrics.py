@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from page_run import ask, opened
 from test_view_terminal import STATES
 from view_run import swarm_state, told
-from waggledance.events import Failed, Learned, Sampled
+from waggledance.events import Failed, Learned, Sampled, Stuck
 from waggledance.rollout import Author
 from waggledance.view.metrics import exposition, health
 from waggledance.view.scene import Swarms
@@ -63,7 +63,8 @@ def test_health_tells_what_a_supervisor_must_know() -> None:
     assert health(slow, 121.0).status == "ok"
     assert health({"run": fold(running["run"], told(N0, 41, Failed("disk full", 7)))}, 0.0).status == "failed"
     assert health({"run": swarm_state(120)}, 1e6).status == "done"
-    assert health({}, 0.0) == health({}, 0.0)
+    stuck = {"run": fold(running["run"], told(N0, 41, Stuck("learn", "grpo.py:9", 700.0)))}
+    assert (health(stuck, 5.0).status, health(stuck, 5.0).well) == ("stuck", False)
     assert health({}, 0.0).status == "starting"
 
 

@@ -14,7 +14,7 @@ from page_run import ask, listening, opened
 from test_view_terminal import HOSTILE, STATES
 from view_run import entries, swarm_state, told
 from waggledance.errors import UsageError
-from waggledance.events import Met, Said, Sampled
+from waggledance.events import Failed, Met, Said, Sampled, Stuck, Unsaved
 from waggledance.rollout import Author
 from waggledance.view.guard import Guard
 from waggledance.view.page import Page, PagePlace
@@ -68,6 +68,21 @@ def test_a_scene_stays_small_however_long_and_large_a_run_is() -> None:
     line = msgspec.to_builtins(scene("long", {"long": long}, 60.0)["rewards"])["own"][0]
     assert len(line["x"]) <= POINTS_LIMIT
     assert line["x"][-1] == 2200
+
+
+def test_whatever_somebody_should_look_after_stands_at_the_top() -> None:
+    troubled = fold_all(
+        DEMO["swarm"],
+        [
+            told(Author("n1"), 41, Unsaved("disk full")),
+            told(Author("n2"), 41, Stuck("learn", "grpo.py:9", 700.0)),
+            told(Author("n3"), 41, Failed("out of memory", 4)),
+        ],
+    )
+    failed, stuck, unsaved = msgspec.to_builtins(scene("run", {"swarm": troubled}, 1.0)["head"])["failed"]
+    assert failed == "swarm n3 failed: out of memory"
+    assert stuck.startswith("swarm n2 is stuck: ")
+    assert unsaved == "swarm n1 cannot save: disk full"
 
 
 def test_peers_that_are_here_and_peers_that_were_refused_have_an_account() -> None:

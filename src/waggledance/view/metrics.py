@@ -47,6 +47,8 @@ GAUGES: dict[str, tuple[str, Number]] = {
     "listening_share": ("of the swarm that is listened to", lambda node: node.listening),
     "memory_bytes": ("held just now", lambda node: node.memory_bytes),
     "memory_peak_bytes": ("most ever held", lambda node: node.peak_bytes),
+    "stuck": ("1 where a phase lasts longer than it should", lambda node: float(node.stuck is not None)),
+    "unsaved": ("1 where rounds cannot be kept", lambda node: float(node.unsaved is not None)),
     "failed": ("1 where a node failed", lambda node: float(node.error is not None)),
 }
 COUNTERS: dict[str, tuple[str, Number]] = {
@@ -66,14 +68,14 @@ LABELS = ("swarm", "node")
 
 class Health(msgspec.Struct, frozen=True):
     status: str
-    """`ok`, `done`, `starting`, `failed` or `silent`."""
+    """`ok`, `done`, `starting`, `failed`, `stuck` or `silent`."""
     round: int
     rounds: int
     silent_seconds: float
 
     @property
     def well(self) -> bool:
-        return self.status not in ("failed", "silent")
+        return self.status not in ("failed", "stuck", "silent")
 
 
 def exposition(swarms: Swarms, silent_seconds: float) -> bytes:
@@ -92,6 +94,8 @@ def health(swarms: Swarms, silent_seconds: float) -> Health:
         status = "done"
     elif not nodes:
         status = "starting"
+    elif any(node.stuck is not None for node in nodes):
+        status = "stuck"
     elif silent_seconds > max(LEAST_SILENCE_S, SILENT_ROUNDS * slowest):
         status = "silent"
     else:

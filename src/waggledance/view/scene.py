@@ -26,6 +26,7 @@ GRAPH_LIMIT = 32
 EDGES_LIMIT = 400
 LEDGER_LIMIT = 500
 TASKS_LIMIT = 48
+TROUBLES_LIMIT = 5
 NAME, TEXT, LINES = 40, 1200, 40
 
 _NOTHING: Counter[str] = Counter()
@@ -214,12 +215,23 @@ def head(
         silent_seconds=round(silent_seconds / 10) * 10,
         phase=PHASES[alone.phase] if alone else "",
         verdict=verdict(swarms),
-        failed=tuple(
-            f"{plain(label, NAME)} {plain(name_of(node.author), NAME)}: {plain(node.error, 300)}"
-            for label, node in nodes_
-            if node.error is not None
-        )[:5],
+        failed=_troubles(nodes_)[:TROUBLES_LIMIT],
         version=next((plain(node.started.version, NAME) for _, node in nodes_ if node.started), ""),
+    )
+
+
+def _troubles(nodes_: Sequence[tuple[str, NodeState]]) -> tuple[str, ...]:
+    """What somebody should look after, a line each: failed first, then stuck, then not saved."""
+    kinds: tuple[tuple[str, Callable[[NodeState], str | None]], ...] = (
+        ("failed", lambda node: node.error),
+        ("is stuck", lambda node: node.stuck),
+        ("cannot save", lambda node: node.unsaved),
+    )
+    return tuple(
+        f"{plain(label, NAME)} {plain(name_of(node.author), NAME)} {what}: {plain(words, 300)}"
+        for what, told in kinds
+        for label, node in nodes_
+        if (words := told(node)) is not None
     )
 
 
