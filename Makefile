@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow test-all lint types fmt tiny audited seeds picture screens clean
+.PHONY: demo test test-slow test-all lint types fmt tiny audited seeds picture screens fuzz poisoning clean
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "waggledance needs Python 3.11 or newer; name one: make PYTHON=python3.12 demo")'
@@ -54,5 +54,13 @@ screens: $(READY)  ## the pictures of terminal and page (needs Chromium)
 	$(BIN)/waggle demo --seed 1 --dir runs/eight-models
 	$(BIN)/python scripts/screens.py runs/eight-models
 
+fuzz: $(READY)  ## a million messages at every door, guided by coverage, in an environment of its own
+	test -x .venv-fuzz/bin/python || $(PYTHON) -m venv .venv-fuzz
+	.venv-fuzz/bin/python -m pip install --quiet --constraint constraints.txt atheris msgspec cryptography
+	.venv-fuzz/bin/python tests/fuzz.py -runs=1000000 -max_len=2048
+
+poisoning: $(READY)  ## a planted habit in a swarm, without the gate and with it
+	$(BIN)/python scripts/poisoning.py
+
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-fuzz .pytest_cache .ruff_cache .hypothesis build dist

@@ -10,6 +10,8 @@ from waggledance.policy.scripted import ScriptedPolicy
 from waggledance.rollout import Author
 from waggledance.seams import Learner, Policy, Source, Swarm, Verifier
 from waggledance.sharing.fixed import Fixed
+from waggledance.sharing.gate import Gate
+from waggledance.sharing.ledger import Ledger
 from waggledance.sharing.pool import Pool
 from waggledance.swarm.memory import MemoryHub
 from waggledance.task import SourceName, Task
@@ -46,11 +48,22 @@ def make_node(
     key: str = "",
     carries: frozenset[SourceName] = frozenset(),
     rules: frozenset[str] = frozenset(),
+    gate: Gate | None = None,
+    ledger: Ledger | None = None,
+    prefer_useful: bool = False,
 ) -> Node:
     author = Author(name)
     return Node(
         NodeSettings(
-            author, seed, completions, share, verify_limit_groups, key=key, carries=carries, rules=rules
+            author,
+            seed,
+            completions,
+            share,
+            verify_limit_groups,
+            key=key,
+            carries=carries,
+            rules=rules,
+            prefer_useful=prefer_useful,
         ),
         sources=sources or (Arithmetic(),),
         policy=policy or ScriptedPolicy(truth_of, success),
@@ -60,6 +73,8 @@ def make_node(
         swarm=swarm or hub.join(author),
         verifier=verifier or Uncaged(),
         journal=Journal(author, ticking()),
+        gate=gate,
+        ledger=ledger,
         stopwatch=ticking(),
     )
 

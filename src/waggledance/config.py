@@ -81,6 +81,20 @@ class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit_groups: Annotated[int, Meta(ge=1, le=1_000_000, description="most foreign groups kept")] = 512
     max_age_rounds: Annotated[Count, Meta(description="older ones are dropped")] = 4
     verify_limit_groups: Annotated[Positive, Meta(description="most groups verified in a round")] = 128
+    prefer: Annotated[
+        Literal["auto", "useful", "nobody"],
+        Meta(description="useful: those whose groups taught most come first; auto: in open swarms"),
+    ] = "auto"
+
+
+class GateConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    kind: Annotated[
+        Literal["auto", "guarded", "open"],
+        Meta(description="guarded: what others wrote is judged before it teaches; auto: in open swarms"),
+    ] = "auto"
+    foreign_share: Annotated[
+        float, Meta(ge=0, le=0.99, description="the most of a batch that may be others', where guarded")
+    ] = 0.75
 
 
 class SwarmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -152,6 +166,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     learner: LearnerConfig = LearnerConfig()
     mix: MixConfig = MixConfig()
     pool: PoolConfig = PoolConfig()
+    gate: GateConfig = GateConfig()
     swarm: SwarmConfig = SwarmConfig()
     verify: VerifyConfig = VerifyConfig()
     evaluate: EvaluateConfig = EvaluateConfig()

@@ -82,6 +82,10 @@ class Sampled(msgspec.Struct, frozen=True, tag="sampled"):
     """Groups that a full queue pushed out during this round: mailbox, outbox or pool."""
     listening: float = 1.0
     """The share of the swarm that this node listens to."""
+    given: dict[str, int] = {}
+    """Groups that came in during this round, by who wrote them."""
+    useful: dict[str, float] = {}
+    """The credit of the foreign groups in the batch, by who wrote them."""
 
 
 class Met(msgspec.Struct, frozen=True, tag="met"):

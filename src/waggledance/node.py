@@ -30,6 +30,8 @@ from waggledance.rollout import (
 from waggledance.seams import Failure, Lasting, Learner, Mix, Policy, Source, Swarm, Traffic, Verifier
 from waggledance.seed import derive
 from waggledance.sharing.appetite import Appetite, Portion
+from waggledance.sharing.gate import Gate, OpenGate
+from waggledance.sharing.ledger import Ledger, credit_of
 from waggledance.sharing.pool import Pool
 from waggledance.sharing.share import to_share
 from waggledance.task import SourceName, Task
@@ -56,6 +58,12 @@ class NodeSettings:
     """Sources whose tasks travel with their groups."""
     rules: frozenset[str] = frozenset()
     """By which carried truth may be judged here. None: only what this node builds itself is trained on."""
+    prefer_useful: bool = False
+    """Whether those whose groups taught most are sampled first; if not, all groups are equally likely."""
+
+
+BLAMELESS = frozenset({"replay", "grant", "expired"})
+"""Refusals that anyone can bring upon an author by sending its messages again."""
 
 
 class Node:
@@ -71,6 +79,8 @@ class Node:
         swarm: Swarm,
         verifier: Verifier,
         journal: Journal,
+        gate: Gate | None = None,
+        ledger: Ledger | None = None,
         stopwatch: Stopwatch = time.perf_counter,
     ) -> None:
         self.settings = settings
@@ -83,6 +93,8 @@ class Node:
         self._pool = pool
         self._swarm = swarm
         self._verifier = verifier
+        self._gate = gate or OpenGate()
+        self.ledger = ledger or Ledger()
         self.journal = journal
         self._stopwatch = stopwatch
         self._appetite = Appetite(settings.verify_limit_groups)
@@ -161,13 +173,10 @@ class Node:
         heard = self._swarm.drain(self._appetite.wanted)
         self._pool.add(heard, self.round_number)
         self._heard = heard
-        portion = Portion(
-            self._pool, random.Random(self._derive("sample")), self.settings.verify_limit_groups
-        )
-        batch = self._mix.choose(own, self._scored(portion))
-        self._appetite.note(portion)
-        self._tell_sampled(batch, len(heard))
+        self.ledger.heard((group.author for group in heard), self.round_number)
+        batch = self._mixed(own)
         foreign = [scored for scored in batch if scored.group.author != self.settings.author]
+        self._tell_sampled(len(batch) - len(foreign), foreign, heard)
         for said in any_said(foreign, random.Random(self._derive("hear"))):
             self._tell(said)
         return batch
@@ -236,6 +245,28 @@ class Node:
             if spent_s >= self.settings.verify_limit_s:
                 return
 
+    def _mixed(self, own: Sequence[ScoredGroup]) -> list[ScoredGroup]:
+        """Own groups and foreign ones that were drawn, verified and let through the gate, as the mix says."""
+        draw, limit = random.Random(self._derive("sample")), self.settings.verify_limit_groups
+        authors = len(self._pool.authors)
+        portion = Portion(self._pool, draw, limit, self._weights())
+        foreign = self._looked_at(self._scored(portion))
+        batch = self._mix.choose(own, self._gate.admitted(own, foreign, authors))
+        for scored in self._gate.left_over():
+            self._pool.put_back(scored.group, self.round_number)
+        self._appetite.note(portion)
+        return batch
+
+    def _weights(self) -> dict[Author, float] | None:
+        if not self.settings.prefer_useful:
+            return None
+        return self.ledger.weights(self._pool.authors, self._swarm.grants())
+
+    def _looked_at(self, groups: Iterable[ScoredGroup]) -> Iterator[ScoredGroup]:
+        for scored in groups:
+            self.ledger.looked(scored.group.author, self.round_number)
+            yield scored
+
     def _task_named_by(self, group: Group) -> Task | None:
         """None, and counted by its reason, where this node cannot use the group."""
         source = self._source_by_name.get(group.source)
@@ -282,35 +313,44 @@ class Node:
             _carried(task) if task.source in self.settings.carries else None,
         )
 
-    def _tell_sampled(self, batch: Sequence[ScoredGroup], heard: int) -> None:
+    def _tell_sampled(self, own: int, foreign: Sequence[ScoredGroup], heard: Sequence[Group]) -> None:
         for event in self._swarm.news():
             self._tell(event)
-        authors = Counter(scored.group.author for scored in batch)
-        taken_own = authors.pop(self.settings.author, 0)
         traffic = self._swarm.traffic()
         refused = self._newly_refused(traffic)
+        self._enter(foreign, refused)
         dropped = traffic.dropped + self._pool.dropped
         newly_dropped, self._dropped_told = dropped - self._dropped_told, dropped
         self._tell(
             Sampled(
-                own=taken_own,
-                foreign=authors.total(),
-                by_author={str(author): count for author, count in authors.items()},
+                own=own,
+                foreign=len(foreign),
+                by_author=dict(Counter(str(scored.group.author) for scored in foreign)),
+                given=dict(Counter(str(group.author) for group in heard)),
+                useful=_credit_by_author(foreign),
                 pool=len(self._pool),
                 peers=len(self._swarm.peers()),
                 refused=_by_reason(refused),
                 refused_of=_by_author(refused),
-                heard=heard,
+                heard=len(heard),
                 dropped=newly_dropped,
                 listening=traffic.listening,
             )
         )
 
     def _newly_refused(self, traffic: Traffic) -> Counter[tuple[Author | None, str]]:
-        """By the wire and by this node, since it was last told."""
-        total = self._refused + Counter(traffic.refused)
+        """By the wire, by this node and by its gate, since it was last told."""
+        total = self._refused + self._gate.refused + Counter(traffic.refused)
         new, self._refused_told = total - self._refused_told, total
         return new
+
+    def _enter(self, taken: Sequence[ScoredGroup], refused: Counter[tuple[Author | None, str]]) -> None:
+        """What came of it, into the ledger."""
+        for scored in taken:
+            self.ledger.took(scored, self.round_number)
+        for (author, reason), count in refused.items():
+            if author is not None and reason not in BLAMELESS:
+                self.ledger.refused(author, reason, count, self.round_number)
 
     def _derive(self, *words: str | int) -> int:
         # By name: a key is drawn at random, and the same seed shall make the same draws.
@@ -351,6 +391,14 @@ def _carried(task: Task) -> Carried | None:
 def _unpaid(task: Task, group: Group) -> ScoredGroup:
     """One's own group that nothing could judge: it earns nothing and teaches nothing."""
     return ScoredGroup(group, task, (0.0,) * len(group.rollouts))
+
+
+def _credit_by_author(groups: Iterable[ScoredGroup]) -> dict[str, float]:
+    credit: dict[str, float] = {}
+    for scored in groups:
+        author = str(scored.group.author)
+        credit[author] = credit.get(author, 0.0) + credit_of(scored)
+    return credit
 
 
 def _by_reason(refused: Counter[tuple[Author | None, str]]) -> dict[str, int]:

@@ -115,6 +115,9 @@ class SkySwarm:
     def peers(self) -> Mapping[Author, Peer]:
         return {}
 
+    def grants(self) -> Mapping[Author, str]:
+        return {}
+
     def news(self) -> list[Met | Parted]:
         return []
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from waggledance import __version__
 from waggledance.cli.audit import open_verifier, vet
+from waggledance.cli.guarding import gate_for, open_ledger, prefers_useful
 from waggledance.config import NodeConfig
 from waggledance.errors import UsageError
 from waggledance.journal import Journal
@@ -81,14 +82,18 @@ def assemble(
     verifier = open_verifier(sources, config.verify)
     vet(sources, config, verifier)
     model, policy, learner = thinking(config)
-    private = place.identity is not None and not ticket_of(config).is_open
     card = Card(
         model=config.policy.model if model else config.policy.kind,
         weights=model.weights if model else 0,
         version=__version__,
         sources={source.name: source.digest for source in sources},
     )
-    swarm, swarm_name = (swarm, "") if swarm else _open_swarm(config, place, card)
+    ticket = None if swarm or place.identity is None else _members_ticket(config)
+    is_open = ticket is not None and ticket.is_open
+    private = place.identity is not None and not is_open
+    gate = gate_for(config, model, is_open=is_open)
+    prefer_useful = prefers_useful(config, is_open=is_open)
+    swarm, swarm_name = (swarm, "") if swarm else _open_swarm(config, place, ticket, card)
     node = Node(
         NodeSettings(
             author=place.author,
@@ -100,6 +105,7 @@ def assemble(
             key=place.key,
             carries=_carried(sources) if private and config.swarm.carry == "files" else frozenset(),
             rules=frozenset(RULES) if private else frozenset(),
+            prefer_useful=prefer_useful,
         ),
         sources=sources,
         policy=policy,
@@ -109,6 +115,8 @@ def assemble(
         swarm=swarm,
         verifier=verifier,
         journal=journal,
+        gate=gate,
+        ledger=open_ledger(place.folder, is_open=is_open),
         stopwatch=stopwatch,
     )
     return Assembled(node, swarm, swarm_name, verifier, model, learner)
@@ -207,12 +215,8 @@ def _carried(sources: Sequence[Source]) -> frozenset[SourceName]:
     return frozenset(source.name for source in sources if isinstance(source, Jsonl))
 
 
-def _open_swarm(config: NodeConfig, place: Place, card: Card) -> tuple[Swarm, str]:
-    """The swarm and its name."""
-    if place.identity is None:
-        return MemoryHub().join(place.author), ""
+def _members_ticket(config: NodeConfig) -> "Ticket":
     from waggledance.swarm.ticket import Role
-    from waggledance.swarm.zenoh import WINDOWS, open_zenoh_swarm
 
     ticket = ticket_of(config)
     if ticket.role is not Role.MEMBER:
@@ -220,6 +224,15 @@ def _open_swarm(config: NodeConfig, place: Place, card: Card) -> tuple[Swarm, st
             f"swarm.ticket: a {ticket.role}'s ticket cannot train; ask for a member's, or use it with "
             f"`waggle {'status' if ticket.role is Role.WATCHER else 'router'} --ticket`"
         )
+    return ticket
+
+
+def _open_swarm(config: NodeConfig, place: Place, ticket: "Ticket | None", card: Card) -> tuple[Swarm, str]:
+    """The swarm and its name."""
+    if place.identity is None or ticket is None:
+        return MemoryHub().join(place.author), ""
+    from waggledance.swarm.zenoh import WINDOWS, open_zenoh_swarm
+
     swarm = open_zenoh_swarm(
         ticket,
         place.identity,

@@ -34,6 +34,20 @@ EXAMPLE = """example:
   waggle status --ticket waggle…      # looks around for five seconds"""
 RUNS = Path("runs")
 FILE_WIDTH = 200
+LEDGER_ROWS = 24
+"""The most useful authors; --json has all of them."""
+
+
+class AuthorLine(msgspec.Struct, frozen=True):
+    """One line of the ledger."""
+
+    given: int
+    """Groups that came."""
+    taken: int
+    """Of those, trained on."""
+    refused: dict[str, int]
+    useful: float
+    """The credit that the ones trained on carried."""
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -57,6 +71,8 @@ class Status(msgspec.Struct, frozen=True):
     parted: dict[str, int]
     taken: dict[str, int]
     """Foreign groups trained on, by author."""
+    ledger: dict[str, AuthorLine]
+    """What every author gave and what came of it, the most useful first."""
     refused: dict[str, int]
     refused_of: dict[str, dict[str, int]]
     heard: int
@@ -120,6 +136,7 @@ def status_of(folder: Path) -> Status:
         peers=snapshot.peers if snapshot else (),
         parted=dict(node.parted),
         taken=dict(node.taken),
+        ledger=_ledger(node),
         refused=dict(node.refused),
         refused_of={author: dict(reasons) for author, reasons in node.refused_of.items()},
         heard=node.heard,
@@ -219,6 +236,8 @@ def _print(status: Status) -> None:
             )
     lines += [f"  {what}: {plain(text, 400)}" for what, text in _troubles(status)]
     console.print("\n".join(lines), markup=False, soft_wrap=True)
+    if status.ledger:
+        console.print(_ledger_table(status.ledger))
     if status.peers:
         console.print(_peer_table(status.peers))
 
@@ -231,6 +250,33 @@ def _troubles(status: Status) -> list[tuple[str, str]]:
         "error": status.error,
     }
     return [(what, text) for what, text in troubles.items() if text]
+
+
+def _ledger(node: NodeState) -> dict[str, AuthorLine]:
+    authors = {*node.given, *node.taken, *node.refused_of}
+    lines = {
+        author: AuthorLine(
+            given=node.given.get(author, 0),
+            taken=node.taken.get(author, 0),
+            refused=dict(node.refused_of.get(author, {})),
+            useful=round(node.useful.get(author, 0.0), 3),
+        )
+        for author in authors
+    }
+    return dict(sorted(lines.items(), key=lambda pair: (-pair[1].useful, pair[0])))
+
+
+def _ledger_table(ledger: dict[str, AuthorLine]) -> Table:
+    """Names are their owners' choice: plain text only."""
+    rows = Table(box=None, pad_edge=False)
+    for column in ("author", "gave", "taken", "useful", "refused"):
+        rows.add_column(column, no_wrap=True)
+    for author, line in list(ledger.items())[:LEDGER_ROWS]:
+        refused = ", ".join(f"{plain(reason, 24)} {count}" for reason, count in sorted(line.refused.items()))
+        rows.add_row(
+            plain(author, 48), str(line.given), str(line.taken), f"{line.useful:.1f}", refused or "–"
+        )
+    return rows
 
 
 def _reward(value: float | None) -> str:

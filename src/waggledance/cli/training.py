@@ -9,6 +9,7 @@ from pathlib import Path
 
 from waggledance import __version__
 from waggledance.cli.assemble import Assembled, Place, assemble
+from waggledance.cli.guarding import LedgerFile
 from waggledance.cli.keeping import Keeping
 from waggledance.cli.snapshot import Snapshots
 from waggledance.cli.usage import usage
@@ -62,15 +63,18 @@ class Run:
     def _work(self, parts: Assembled) -> None:
         keeping = Keeping(self._config, parts, self._place.folder, self._journal)
         snapshots = Snapshots(self._place.folder, parts.swarm_name, parts.swarm)
+        ledger = LedgerFile(self._place.folder, parts.node.ledger)
         try:
             self._journal.tell(_started(self._config, parts))
             self.started = True
             keeping.begin()
             try:
-                self._do_rounds(parts, keeping, snapshots)
+                self._do_rounds(parts, keeping, snapshots, ledger)
             except DivergedError:  # the weights are still those of the last sound step
+                ledger.write(at_once=True)
                 _save(parts, self._place.folder, self._journal)
                 raise
+            ledger.write(at_once=True)
             _save(parts, self._place.folder, self._journal)
             keeping.end()
         finally:
@@ -78,7 +82,9 @@ class Run:
         done = parts.node.round_number >= self._config.rounds
         self._journal.tell(Finished(DONE if done else STOPPED))
 
-    def _do_rounds(self, parts: Assembled, keeping: Keeping, snapshots: Snapshots) -> None:
+    def _do_rounds(
+        self, parts: Assembled, keeping: Keeping, snapshots: Snapshots, ledger: LedgerFile
+    ) -> None:
         config, node = self._config, parts.node
         measured = _measured(self._place.folder / JOURNAL) if node.round_number else None
         snapshots.write()
@@ -88,6 +94,7 @@ class Run:
         while node.round_number < config.rounds and not self._stopping():
             node.round()
             keeping.round_done()
+            ledger.write()
             self._journal.tell(usage())
             snapshots.write()
             every = config.evaluate.every_rounds

@@ -124,6 +124,9 @@ class Line:
     def peers(self) -> Mapping[Author, Peer]:
         return {author: Peer(author, since=0.0, card=None) for author in self._hub.heard_by(self._author)}
 
+    def grants(self) -> Mapping[Author, str]:
+        return {}
+
     def news(self) -> list[Met | Parted]:
         return []
 

@@ -5,11 +5,11 @@ rare), and as many as it may verify where the pool ran dry.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from waggledance.rollout import Group
+from waggledance.rollout import Author, Group
 from waggledance.sharing.pool import Pool
 
 MULTIPLE = 4
@@ -21,9 +21,16 @@ MEMORY_ROUNDS = 8
 class Portion:
     """What a mix takes from the pool in one round: at most so many groups, drawn when asked for."""
 
-    def __init__(self, pool: Pool, draw: random.Random, limit_groups: int) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        draw: random.Random,
+        limit_groups: int,
+        weights: Mapping[Author, float] | None = None,
+    ) -> None:
         self._pool = pool
         self._draw = draw
+        self._weights = weights
         self._limit_groups = limit_groups
         self.taken = 0
         self.dry = False
@@ -31,7 +38,7 @@ class Portion:
 
     def __iter__(self) -> Iterator[Group]:
         while self.taken < self._limit_groups:
-            group = self._pool.take(self._draw)
+            group = self._pool.take(self._draw, self._weights)
             if group is None:
                 self.dry = True
                 return

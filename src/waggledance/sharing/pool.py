@@ -1,16 +1,17 @@
 """The pool: foreign groups that may be trained on, waiting unverified.
 
 Bounded in number and age, newest kept, each group in it once and handed out once. What falls out is counted.
-It must not know tasks or rewards: a group is verified only when it is taken.
+Where it is too full, those who fill it most go first, so that nobody can push the others out. It must not
+know tasks or rewards: a group is verified only when it is taken.
 """
 
 import hashlib
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from waggledance.rollout import Group
+from waggledance.rollout import Author, Group
 
 REMEMBERED_PER_PLACE = 4
 """Groups that came lately and are remembered, so that none is trained on twice, for each that may wait."""
@@ -27,6 +28,8 @@ class Pool:
         self._max_age_rounds = max_age_rounds
         self._waiting: dict[int, tuple[int, Group]] = {}
         """By mark, oldest arrival first: (the receiver's round at arrival, the group)."""
+        self._marks_of: dict[Author, dict[int, None]] = {}
+        """What is waiting of whom, oldest arrival first."""
         self._known: dict[int, int] = {}
         """Marks of what is waiting or was taken lately, oldest arrival first, with that round."""
         self.dropped = 0
@@ -34,25 +37,38 @@ class Pool:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def authors(self) -> tuple[Author, ...]:
+        """Of what is waiting."""
+        return tuple(self._marks_of)
+
     def add(self, groups: Iterable[Group], now: int) -> None:
-        """Take in what arrived in round `now`, then let the oldest go until the bounds hold."""
+        """Take in what arrived in round `now`, then let go until the bounds hold."""
         for group in groups:
             mark = mark_of(group)
             if mark not in self._known:
                 self._known[mark] = now
-                self._waiting[mark] = (now, group)
-        while self._waiting and self._too_much(now):
-            self._waiting.pop(next(iter(self._waiting)))
-            self.dropped += 1
+                self._wait(mark, now, group)
+        while self._waiting and self._is_too_old(now):
+            self._drop(next(iter(self._waiting)))
+        while len(self._waiting) > self._limit_groups:
+            most = max(self._marks_of.values(), key=len)
+            self._drop(next(iter(most)))
         while self._known and self._too_long_known(now):
             self._known.pop(next(iter(self._known)))
 
-    def take(self, draw: random.Random) -> Group | None:
-        """One group, uniformly, which leaves the pool; None when it is empty."""
+    def put_back(self, group: Group, now: int) -> None:
+        """A group that was taken and not used: it may be drawn again, for as long as a new one may."""
+        if len(self._waiting) < self._limit_groups:
+            self._wait(mark_of(group), now, group)
+
+    def take(self, draw: random.Random, weights: Mapping[Author, float] | None = None) -> Group | None:
+        """One group, which leaves the pool: uniformly, or with weights an author by its own and then one of
+        its groups; None when it is empty."""
         if not self._waiting:
             return None
-        marks = list(self._waiting)
-        return self._waiting.pop(marks[draw.randrange(len(marks))])[1]
+        marks = list(self._waiting) if weights is None else list(self._marks_of[self._author(draw, weights)])
+        return self._let_go(marks[draw.randrange(len(marks))])
 
     @property
     def marks(self) -> tuple[int, ...]:
@@ -62,19 +78,41 @@ class Pool:
     def keep_only(self, marks: Iterable[int]) -> None:
         """What is not among these has been taken since."""
         kept = set(marks)
-        self._waiting = {mark: arrived for mark, arrived in self._waiting.items() if mark in kept}
+        for mark in [mark for mark in self._waiting if mark not in kept]:
+            self._let_go(mark)
 
     def kept(self) -> bytes:
         return msgspec.msgpack.encode(_Contents(tuple(self._waiting.values()), tuple(self._known.items())))
 
     def restore(self, kept: bytes) -> None:
         contents = msgspec.msgpack.decode(kept, type=_Contents)
-        self._waiting = {mark_of(group): (arrived, group) for arrived, group in contents.waiting}
+        self._waiting, self._marks_of = {}, {}
+        for arrived, group in contents.waiting:
+            self._wait(mark_of(group), arrived, group)
         self._known = dict(contents.known)
 
-    def _too_much(self, now: int) -> bool:
+    def _author(self, draw: random.Random, weights: Mapping[Author, float]) -> Author:
+        authors = self.authors
+        return draw.choices(authors, [weights[author] for author in authors])[0]
+
+    def _wait(self, mark: int, now: int, group: Group) -> None:
+        self._waiting[mark] = (now, group)
+        self._marks_of.setdefault(group.author, {})[mark] = None
+
+    def _let_go(self, mark: int) -> Group:
+        _, group = self._waiting.pop(mark)
+        del self._marks_of[group.author][mark]
+        if not self._marks_of[group.author]:
+            del self._marks_of[group.author]
+        return group
+
+    def _drop(self, mark: int) -> None:
+        self._let_go(mark)
+        self.dropped += 1
+
+    def _is_too_old(self, now: int) -> bool:
         arrived, _ = self._waiting[next(iter(self._waiting))]
-        return len(self._waiting) > self._limit_groups or now - arrived > self._max_age_rounds
+        return now - arrived > self._max_age_rounds
 
     def _too_long_known(self, now: int) -> bool:
         arrived = self._known[next(iter(self._known))]

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from waggledance.rollout import Author, Group
 from waggledance.seams import Traffic
+from waggledance.swarm.bucket import Buckets
 from waggledance.swarm.key import author_in
 from waggledance.swarm.seal import Seal
 from waggledance.swarm.wire import MESSAGE_LIMIT_BYTES, Reason, Refusal, decode
@@ -135,20 +136,40 @@ class Ring:
 class Mailbox:
     """A node's incoming letters, and the groups in them."""
 
-    def __init__(self, owner: Author, seal: Seal, ring: Queue, tally: Tally) -> None:
+    def __init__(
+        self, owner: Author, seal: Seal, ring: Queue, tally: Tally, buckets: Buckets | None = None
+    ) -> None:
+        """Without buckets, as among nodes of one process, only the ring bounds what comes."""
         self._owner = owner
+        self._buckets = buckets
         self._seal = seal
         self._ring = ring
         self._tally = tally
 
     def put(self, letter: Letter) -> None:
-        # The size is looked at here, not at opening: a letter that will be refused must not push others out.
-        if len(letter.message) > MESSAGE_LIMIT_BYTES:
+        """One that was admitted."""
+        self._tally.dropped(self._ring.put(letter))
+
+    def admits(self, key: str, length: int) -> bool:
+        """Whether a message of so many bytes on this key is worth taking in; refused, it is counted. The size
+        is looked at here, not at opening: what will be refused must not push others out."""
+        author = author_in(key)
+        if length > MESSAGE_LIMIT_BYTES:
             self._tally.refused(Refusal(Reason.OVERSIZE))
-        elif author_in(letter.key) == self._owner:
+        elif author == self._owner:
             self._tally.refused(Refusal(Reason.OWN))
+        elif self._buckets is not None and not self._buckets.admits(author):
+            self._tally.refused(Refusal(Reason.FLOOD))
         else:
-            self._tally.dropped(self._ring.put(letter))
+            return True
+        return False
+
+    def opened(self, letter: Letter) -> tuple[Author, bytes]:
+        """Who wrote it and what; raises Refusal."""
+        author, body = self._seal.open(letter.key, letter.message)
+        if self._buckets is not None:
+            self._buckets.know(author)
+        return author, body
 
     @property
     def arrived(self) -> int:
@@ -166,7 +187,7 @@ class Mailbox:
         return groups
 
     def _read(self, letter: Letter) -> Group:
-        author, body = self._seal.open(letter.key, letter.message)
+        author, body = self.opened(letter)
         try:
             return decode(body, author)
         except Refusal as refusal:  # what is inside is its author's doing: the signature held

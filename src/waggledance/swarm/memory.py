@@ -145,6 +145,8 @@ class MemorySwarm:
         return ear.share == 1.0 if address is None else ear.hears(address)
 
     def arrive(self, letter: Letter, delay_drains: int) -> None:
+        if not self._mailbox.admits(letter.key, len(letter.message)):
+            return
         if delay_drains == 0:
             self._mailbox.put(letter)
             return
@@ -167,6 +169,9 @@ class MemorySwarm:
     def peers(self) -> Mapping[Author, Peer]:
         here = {} if self._closed else self._hub.reachable(self._author)
         return {author: Peer(author, since=0.0, card=None) for author in here}
+
+    def grants(self) -> Mapping[Author, str]:
+        return self._seal.grants
 
     def news(self) -> list[Met | Parted]:
         before, self._met = self._met, frozenset(self._hub.reachable(self._author))

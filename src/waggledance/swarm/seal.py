@@ -10,7 +10,7 @@ checks from the cheapest to the dearest and refuses with a reason; it is the onl
 import hashlib
 import os
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Protocol
 
 import msgspec
@@ -48,6 +48,11 @@ class _Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 
 
 class Seal(Protocol):
+    @property
+    def grants(self) -> Mapping[Author, str]:
+        """By which grant each author spoke whose messages were opened; empty where nobody grants."""
+        ...
+
     def close(self, key: str, sequence: int, body: bytes) -> bytes: ...
     def open(self, key: str, message: bytes) -> tuple[Author, bytes]:
         """Who wrote it and what; raises Refusal."""
@@ -56,6 +61,10 @@ class Seal(Protocol):
 
 class Unsealed:
     """No seal at all: for nodes of one process, who have nothing to hide from each other."""
+
+    @property
+    def grants(self) -> Mapping[Author, str]:
+        return {}
 
     def close(self, key: str, sequence: int, body: bytes) -> bytes:
         del key, sequence
@@ -76,6 +85,7 @@ class SwarmSeal:
         self._windows = windows
         self._clock = clock
         self._known: OrderedDict[tuple[bytes, Passport], None] = OrderedDict()
+        self.grants: dict[Author, str] = {}
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(_Envelope)
 
@@ -145,8 +155,11 @@ class SwarmSeal:
             if not is_sound(passport, founder, self._ticket.swarm, envelope.public):
                 raise Refusal(Reason.GRANT, author)
             self._known[known] = None
+            self.grants[author] = grant.seat.hex()
             if len(self._known) > LIMIT_KNOWN:
                 self._known.popitem(last=False)
+            if len(self.grants) > LIMIT_KNOWN:
+                del self.grants[next(iter(self.grants))]
         if grant.expires and self._clock() > grant.expires:
             raise Refusal(Reason.EXPIRED, author)
 

@@ -45,6 +45,8 @@ _EMPTY_ARRAY = 0x90
 class Reason(StrEnum):
     """Why a message was not let in, or a group not let out."""
 
+    FLOOD = "flood"
+    """More than is worth opening, of those who claim to be its author or of all: not looked at."""
     OVERSIZE = "oversize"
     MALFORMED = "malformed"
     VERSION = "version"

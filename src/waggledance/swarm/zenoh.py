@@ -22,6 +22,7 @@ from waggledance.errors import SwarmError, UsageError
 from waggledance.events import Met, Parted
 from waggledance.rollout import Author, Group
 from waggledance.seams import Card, Peer, Traffic
+from waggledance.swarm.bucket import Buckets, Flows
 from waggledance.swarm.ear import Ear, Tuner, address_of, ear_of, width_for
 from waggledance.swarm.endpoint import check_endpoint
 from waggledance.swarm.identity import Identity
@@ -30,7 +31,6 @@ from waggledance.swarm.key import (
     EYES,
     GROUPS,
     HERE,
-    author_in,
     key_of,
     kind_in,
     listening,
@@ -45,7 +45,7 @@ from waggledance.swarm.seal import SwarmSeal
 from waggledance.swarm.silence import bound_silence
 from waggledance.swarm.ticket import Role, Ticket
 from waggledance.swarm.window import Windows
-from waggledance.swarm.wire import MESSAGE_LIMIT_BYTES, Refusal, decode_card, encode, encode_card
+from waggledance.swarm.wire import Refusal, decode_card, encode, encode_card
 
 WINDOWS = "heard"
 """The replay windows' file in a run's folder."""
@@ -131,7 +131,8 @@ class ZenohSwarm:
         self._windows = windows
         self._seal = SwarmSeal(ticket, identity, windows, clock)
         self._tally = Tally()
-        self._mailbox = Mailbox(self._author, self._seal, inbox, self._tally)
+        buckets = Buckets(Flows(), time.monotonic)
+        self._mailbox = Mailbox(self._author, self._seal, inbox, self._tally, buckets)
         self._cards = Ring(LIMIT_CARDS)
         self._presence = Presence(self._author, clock, time.monotonic)
         self._tuner = Tuner(ear_of(self._author))
@@ -165,6 +166,9 @@ class ZenohSwarm:
     def peers(self) -> Mapping[Author, Peer]:
         self._take_cards()
         return {} if self._closed else self._presence.peers()
+
+    def grants(self) -> Mapping[Author, str]:
+        return self._seal.grants
 
     def news(self) -> list[Met | Parted]:
         self._take_cards()
@@ -212,18 +216,21 @@ class ZenohSwarm:
     def _take_cards(self) -> None:
         for letter in self._cards.take_all():
             try:
-                author, body = self._seal.open(letter.key, letter.message)
+                author, body = self._mailbox.opened(letter)
                 self._presence.told(author, decode_card(body))
             except Refusal as refusal:
                 self._tally.refused(refusal)
 
     # What the line calls: `take` and `see` on Zenoh's threads, the others on its own.
 
-    def take(self, letter: Letter) -> None:
-        if kind_in(letter.key) != CARDS:
-            self._mailbox.put(letter)
-        elif len(letter.message) <= MESSAGE_LIMIT_BYTES and author_in(letter.key) != self._author:
-            self._cards.put(letter)
+    def take(self, sample: zenoh.Sample) -> None:
+        key = str(sample.key_expr)
+        if self._mailbox.admits(key, len(sample.payload)):
+            letter = Letter(key, sample.payload.to_bytes())
+            if kind_in(key) == CARDS:
+                self._cards.put(letter)
+            else:
+                self._mailbox.put(letter)
 
     def see(self, token: str, *, is_here: bool) -> None:
         named = session_in(token)
@@ -366,7 +373,7 @@ class _Line:
             if key not in self._subscribers:
                 self._subscribers[key] = session.declare_subscriber(
                     key,
-                    _direct(lambda sample: node.take(_letter(sample))),
+                    _direct(node.take),
                     allowed_origin=zenoh.Locality.REMOTE,
                 )
         self._subscribers = {key: self._subscribers[key] for key in wanted}
@@ -429,10 +436,6 @@ def _bound_silence(session: zenoh.Session) -> object:
     return session.info.declare_link_events_listener(
         zenoh.handlers.Callback(note, indirect=False), history=True
     )
-
-
-def _letter(sample: zenoh.Sample) -> Letter:
-    return Letter(str(sample.key_expr), sample.payload.to_bytes())
 
 
 def _direct(note: Callable[[zenoh.Sample], None]) -> "zenoh.handlers.Callback[zenoh.Sample]":

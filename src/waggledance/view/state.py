@@ -7,7 +7,7 @@ Entries may come late, twice or from the middle of a run; none of that raises.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -50,6 +50,9 @@ REASONS_LIMIT = 24
 SMALL_CURVE = Curve(limit=256)
 """For what is drawn small: by task, by reason, seconds, gradients."""
 OTHER_REASONS = "other"
+
+
+N = TypeVar("N", int, float)
 
 
 class Neighbour(msgspec.Struct, frozen=True):
@@ -114,6 +117,10 @@ class NodeState(msgspec.Struct, frozen=True):
 
     taken: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
     """Foreign groups trained on, by author, since the start."""
+    given: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
+    """Foreign groups that came, by author."""
+    useful: Mapping[str, float] = msgspec.field(default_factory=dict[str, float])
+    """The credit that those trained on carried, by author."""
     taken_by_round: tuple[Mapping[str, int], ...] = ()
     """The same for each of the newest rounds."""
     pool: int = 0
@@ -297,6 +304,8 @@ def _told_of_round(
                 listening=event.listening,
                 refused_of=_refused_of(node.refused_of, event.refused_of),
                 taken=_summed((node.taken, event.by_author)),
+                given=_added(node.given, event.given),
+                useful=_added(node.useful, event.useful),
                 taken_by_round=(*node.taken_by_round, event.by_author)[-RECENT_ROUNDS:],
                 pool=event.pool,
                 peers=event.peers,
@@ -367,6 +376,15 @@ def _summed(counts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
     for count in counts:
         for name, number in count.items():
             total[name] = total.get(name, 0) + number
+    return total
+
+
+def _added(before: Mapping[str, N], new: Mapping[str, N]) -> Mapping[str, N]:
+    """By author: of too many, those who came first."""
+    total = dict(before)
+    for author, amount in new.items():
+        if author in total or len(total) < BLAMED_LIMIT:
+            total[author] = total[author] + amount if author in total else amount
     return total
 
 
