@@ -32,6 +32,9 @@ class PolicyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: Annotated[Literal["hf", "scripted"], Meta(description="who answers")] = "hf"
     model: Annotated[Text, Meta(description="tiny, smollm2, a folder, or a name on the hub")] = "tiny"
     device: Annotated[Text, Meta(description="cpu, cuda or mps")] = "cpu"
+    precision: Annotated[
+        Literal["float32", "bfloat16"], Meta(description="of products; weights stay in float32")
+    ] = "float32"
     system_prompt: Annotated[str | None, Meta(description="default: how to mark the answer")] = None
     temperature: Annotated[float, Meta(ge=0, le=10, description="0 is greedy")] = 1.0
     completions: Annotated[int, Meta(ge=1, le=64, description="rollouts a group")] = 8

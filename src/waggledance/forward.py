@@ -23,6 +23,7 @@ SLICE_BYTES = 64 << 20
 TOLERANCE = 1e-3
 """How far a proven log-probability may be from the plain one: float32's rounding in a deep network."""
 KEPT_AS = "waggledance_proof"
+HALVED = "waggledance_bfloat16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +53,22 @@ def bare_network(network: Any) -> Any:
     return network.get_base_model() if hasattr(network, "get_base_model") else network
 
 
+def halve_products(network: PreTrainedModel) -> None:
+    """From now on in bfloat16: products only, weights and sums stay in float32. Proven before, in float32."""
+    proof_of(network)
+    setattr(bare_network(network), HALVED, True)
+
+
+def products_of(network: PreTrainedModel) -> torch.autocast:
+    """What a pass is made in."""
+    bare = bare_network(network)
+    return torch.autocast(bare.device.type, torch.bfloat16, enabled=getattr(bare, HALVED, False))
+
+
 def hidden_states(network: PreTrainedModel, ids: Tensor, positions: Tensor, stream: Attending) -> Tensor:
     """What stands before the head, a line a token."""
     bare = bare_network(network)
-    with attending(bare):
+    with attending(bare), products_of(bare):
         return bare.base_model(
             input_ids=ids[None], position_ids=positions[None], use_cache=False, **{ARGUMENT: stream}
         ).last_hidden_state[0]
@@ -63,14 +76,15 @@ def hidden_states(network: PreTrainedModel, ids: Tensor, positions: Tensor, stre
 
 def next_logits(network: PreTrainedModel, hidden: Tensor) -> Tensor:
     head = _head(bare_network(network))
-    with torch.no_grad():
+    with torch.no_grad(), products_of(network):
         return head.logits(hidden)
 
 
 def taken_logprobs(network: PreTrainedModel, hidden: Tensor, ids: Tensor, temperature: float) -> Tensor:
     """Log-probability of the token that follows each line of hidden states."""
     head = _head(bare_network(network))
-    return cast("Tensor", _Taken.apply(hidden, head.weight, ids, head, temperature))
+    with products_of(network):
+        return cast("Tensor", _Taken.apply(hidden, head.weight, ids, head, temperature))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +140,7 @@ class _Taken(torch.autograd.Function):
         head, size = ctx.head, ctx.size
         for_weight: Tensor | None = None
         for_hidden = []
-        with torch.autocast(hidden.device.type, enabled=ctx.autocast):
+        with torch.autocast(hidden.device.type, torch.bfloat16, enabled=ctx.autocast):
             parts = zip(*(part.split(size) for part in (hidden, ids, totals, grads[0])), strict=True)
             for lines, wanted, total, grad in parts:
                 pull = _pull(ctx, lines, wanted, total, grad)

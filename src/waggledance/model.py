@@ -25,7 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from waggledance.errors import MissingError, ModelError, UsageError
-from waggledance.forward import proof_of
+from waggledance.forward import halve_products, proof_of
 from waggledance.kernels import install
 from waggledance.smollm2 import SMOLLM2, smollm2_folder
 from waggledance.task import Task
@@ -123,7 +123,9 @@ class Model:
         return list(encoding["input_ids"])
 
 
-def load_model(name: str, *, device: str = "cpu", system_prompt: str | None = None) -> Model:
+def load_model(
+    name: str, *, device: str = "cpu", system_prompt: str | None = None, precision: str = "float32"
+) -> Model:
     """The shipped tiny model, SmolLM2 from the package index, a folder, or a name on the hub. No remote code,
     safetensors only."""
     transformers_logging.disable_progress_bar()
@@ -151,7 +153,10 @@ def load_model(name: str, *, device: str = "cpu", system_prompt: str | None = No
         raise ModelError(
             f"model {name} lacks {len(lacking)} of its weights, {lacking[0]} for one; fetch its files again"
         )
-    return _assemble(name, network.to(device), tokenizer, system_prompt)
+    model = _assemble(name, network.to(device), tokenizer, system_prompt)
+    if precision == "bfloat16":
+        halve_products(model.network)
+    return model
 
 
 def _check_device(device: str) -> None:

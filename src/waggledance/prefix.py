@@ -51,8 +51,11 @@ def _attention(
 ) -> tuple[Tensor, None]:
     stream = cast("Attending", more[ARGUMENT])
     rule = Rule(query.shape[-1] ** -0.5 if scaling is None else scaling, sliding_window, softcap)
-    q, k, v = (heads[0].transpose(0, 1) for heads in (query, key, value))
-    return stream.attend(module.layer_idx, q, k, v, rule)[None], None
+    # The scores stay in float32, whatever the products around them are made in.
+    with torch.autocast(query.device.type, enabled=False):
+        q, k, v = (heads[0].transpose(0, 1).float() for heads in (query, key, value))
+        out = stream.attend(module.layer_idx, q, k, v, rule)[None]
+    return out.to(value.dtype), None
 
 
 AttentionInterface.register(ATTENTION, _attention)

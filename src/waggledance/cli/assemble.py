@@ -141,7 +141,12 @@ def thinking(
     if config.threads:
         torch.set_num_threads(config.threads)
     if model is None:
-        model = load_model(wanted.model, device=wanted.device, system_prompt=wanted.system_prompt)
+        model = load_model(
+            wanted.model,
+            device=wanted.device,
+            system_prompt=wanted.system_prompt,
+            precision=wanted.precision,
+        )
     policy = HFPolicy(model, wanted.temperature, wanted.max_tokens)
     if config.learner.kind == "none":
         if config.learner.lora_rank:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from waggledance.forward import proof_of, taken_logprobs, taken_states
+from waggledance.forward import products_of, proof_of, taken_logprobs, taken_states
 from waggledance.learner.batch import Batch
 
 
@@ -54,14 +54,15 @@ def _plain(network: PreTrainedModel, batch: Batch, temperature: float) -> tuple[
     owner, width = batch.owner_R, batch.ids_RT.shape[1]
     ids = torch.cat([batch.prompt_ids_PS[owner], batch.ids_RT], 1)
     mask = torch.cat([batch.prompt_mask_PS[owner], (batch.mask_RT > 0).long()], 1)
-    out = network(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=(mask.cumsum(1) - 1).clamp(min=0),
-        use_cache=False,
-        logits_to_keep=width + 1,
-        output_hidden_states=True,
-    )
+    with products_of(network):
+        out = network(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=(mask.cumsum(1) - 1).clamp(min=0),
+            use_cache=False,
+            logits_to_keep=width + 1,
+            output_hidden_states=True,
+        )
     logprobs = torch.log_softmax(out.logits[:, :-1].float() / temperature, -1)
     states = out.hidden_states[-1][:, -width - 1 : -1]
     return logprobs.gather(-1, batch.ids_RT[..., None])[..., 0], states

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from waggledance.cache import Cache
-from waggledance.forward import begin, go_on, next_logits
+from waggledance.forward import begin, go_on, next_logits, products_of
 from waggledance.model import Model
 
 
@@ -54,14 +54,15 @@ class Plain:
         self._cache.batch_select_indices(kept)
 
     def _step(self, ids: Tensor, positions: Tensor) -> Tensor:
-        out = self._network(
-            input_ids=ids,
-            attention_mask=self._mask,
-            position_ids=positions,
-            past_key_values=self._cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
+        with products_of(self._network):
+            out = self._network(
+                input_ids=ids,
+                attention_mask=self._mask,
+                position_ids=positions,
+                past_key_values=self._cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
         return out.logits[:, -1].float()
 
 
