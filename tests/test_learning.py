@@ -19,10 +19,9 @@ from waggledance.learner.grpo import GRPO
 from waggledance.learner.ppo import PPO
 from waggledance.model import Model, load_model
 from waggledance.policy.hf import HFPolicy
+from waggledance.seams import Pair, Verdict
 from waggledance.sharing.fixed import Fixed
 from waggledance.swarm.memory import MemoryHub
-from waggledance.task import Task
-from waggledance.tasks import Arithmetic
 
 KINDS = ("grpo", "dr_grpo", "rloo", "gspo", "ppo")
 
@@ -66,11 +65,13 @@ def test_every_setting_arrives(model: Model, kind: str) -> None:
             assert found[name] == value, name
 
 
-class Equals(Arithmetic):
+class Equals:
     """Pays answers that begin with an equals sign: the tiny model says so one time in five."""
 
-    def verify(self, task: Task, texts: Sequence[str]) -> tuple[float, ...]:
-        return tuple(float(text.startswith("=")) for text in texts)
+    def verify(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        return [tuple(float(text.startswith("=")) for text in texts) for _, texts in pairs]
+
+    def close(self) -> None: ...
 
 
 @pytest.mark.slow
@@ -92,7 +93,7 @@ def test_every_learner_learns_an_easy_task(kind: str) -> None:
         completions=8,
         policy=HFPolicy(model, 1.0, 12),
         learner=learner_of(config, model),
-        sources=(Equals(),),
+        verifier=Equals(),
     )
     for _ in range(40):
         node.round()
