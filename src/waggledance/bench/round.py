@@ -149,6 +149,10 @@ class _Node:
             ),
         )
 
+    @property
+    def window(self) -> int:
+        return self._model.window
+
     def round(self, tasks: Sequence[Task], seed: int) -> Timed:
         start = time.perf_counter()
         answers = self._policy.generate(tasks, COMPLETIONS, seed)
@@ -167,7 +171,7 @@ def _scored(task: Task, rollouts: tuple[Rollout, ...]) -> ScoredGroup:
 def _curve(node: _Node, tell: Tell) -> list[CurvePoint]:
     """The same round over prompts of one length."""
     points: list[CurvePoint] = []
-    for length in CURVE:
+    for length in (length for length in CURVE if length + 2 * TOKENS <= node.window):
         tasks = [_task_of(node, length, index) for index in range(QUESTIONS)]
         timed = min((node.round(tasks, length) for _ in range(2)), key=lambda t: t.generate_s + t.learn_s)
         points.append(CurvePoint(length, timed.generate_s + timed.learn_s))
