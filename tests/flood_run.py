@@ -126,7 +126,6 @@ def honest(settings: Settings, identity: Identity) -> None:
 
 
 def flooder(settings: Settings, identity: Identity) -> None:
-    os.nice(19)  # it stands for another machine, which has a processor of its own
     ticket = read_ticket(settings.ticket)
     seal = SwarmSeal(ticket, identity, Windows(), time.time)
     letters: list[tuple[str, bytes]] = []
@@ -135,6 +134,7 @@ def flooder(settings: Settings, identity: Identity) -> None:
         key = key_of(ticket.swarm, GROUPS, address_of(identity.author, sequence), identity.author)
         letters.append((key, seal.close(key, sequence, encode(a_group(identity.author, sequence % 2**40)))))
     session = open_session(node_config(ticket, settings.connect, settings.listen, None))
+    os.nice(19)  # from here on it stands for another machine, which has a processor of its own
     put, goes, due = 0, False, time.monotonic()
     while (word := asked(max(0.0, due - time.monotonic()))) is not None:
         if word:

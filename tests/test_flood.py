@@ -90,7 +90,7 @@ def test_a_mailbox_counts_what_it_does_not_admit_and_never_looks_at_it() -> None
 # ── real processes ────────────────────────────────────────────────────────────────────────────────────
 
 HONEST, FLOODERS, A_SECOND = 4, 10, 1000
-PHASE_S, PHASES = 6.0, 4
+PHASE_S, PHASES = 5.0, 3
 START_S = 60.0
 
 
