@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow test-all lint types fmt tiny audited seeds picture screens fuzz poisoning clean
+.PHONY: demo test test-slow test-all lint types fmt tiny audited seeds picture screens fuzz poisoning clean bench-peers
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "waggledance needs Python 3.11 or newer; name one: make PYTHON=python3.12 demo")'
@@ -43,6 +43,9 @@ tiny: $(READY)  ## makes the shipped tiny model again
 
 seeds: $(READY)  ## the demo on ten seeds, for the table in dev/LOG.md
 	$(BIN)/python scripts/demo_seeds.py
+
+bench-peers: $(READY)  ## the reference round beside TRL and gensyn-genrl; builds what it needs, 20 minutes
+	$(BIN)/python benchmarks/peers/run.py
 
 picture: $(READY)  ## the picture in the README
 	rm -rf runs/picture

@@ -76,9 +76,9 @@ def main() -> None:
             trainer.train(Played(chats, answers), Mapping(), Rewards(len(prompts)))
 
         play(turn.prompts[:1], WARM_TOKENS)
-        seconds = [timed(lambda: play(turn.prompts, TOKENS)) for _ in range(turn.rounds)]
+        rounds = [timed(lambda: play(turn.prompts, TOKENS)) for _ in range(turn.rounds)]
     length = sum(lengths(tokenizer, turn.prompts))
-    tell("genrl", seconds, length, drawn, ["gensyn-genrl"])
+    tell("genrl", rounds, length, drawn, ["gensyn-genrl"])
 
 
 def lengths(tokenizer: Any, prompts: list[list[Message]]) -> Iterator[int]:

@@ -44,9 +44,9 @@ def main() -> None:
         assert lesson.tokens == drawn
 
     play(turn.prompts[:1], WARM_TOKENS, 0)
-    seconds = [timed(lambda: play(turn.prompts, TOKENS, 1)) for _ in range(turn.rounds)]
+    rounds = [timed(lambda: play(turn.prompts, TOKENS, 1)) for _ in range(turn.rounds)]
     tasks = [Task(SourceName("bench"), 0, chat[1]["content"], "exact", "") for chat in turn.prompts]
-    tell("waggledance", seconds, sum(len(model.prompt_ids(task)) for task in tasks), drawn, [])
+    tell("waggledance", rounds, sum(len(model.prompt_ids(task)) for task in tasks), drawn, [])
 
 
 if __name__ == "__main__":

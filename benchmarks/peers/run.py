@@ -21,8 +21,8 @@ from typing import Any
 
 from turn import COMPLETIONS, QUESTIONS, TOKENS
 
+from waggledance.bench.round import reference_tasks
 from waggledance.model import SYSTEM_PROMPT
-from waggledance.tasks import open_sources
 
 HERE = Path(__file__).resolve().parent
 OURS = "waggledance"
@@ -65,11 +65,10 @@ def main() -> None:
 
 
 def chats() -> list[list[dict[str, str]]]:
-    """One question of each of the paper's tasks but the last."""
-    sources = open_sources(("paper",))[:QUESTIONS]
+    """The questions of `waggle bench round`."""
     return [
-        [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": source.task(0).question}]
-        for source in sources
+        [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": task.question}]
+        for task in reference_tasks()
     ]
 
 
@@ -134,6 +133,7 @@ def summary(turns: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         **turns[0],
         "seconds": statistics.median(seconds),
+        "cpu_s": statistics.median(turn["cpu_s"] for turn in turns),
         "lowest": min(seconds),
         "highest": max(seconds),
         "peak_gb": max(turn["peak_gb"] for turn in turns),
@@ -148,15 +148,16 @@ def table(results: list[dict[str, Any]], asked: argparse.Namespace) -> str:
         f"of {TOKENS} tokens, then one update; {asked.model}, float32, {asked.threads} threads, "
         f"medians of {asked.turns} turns; {platform.machine()}, Python {platform.python_version()}",
         "",
-        "| program | seconds | lowest, highest | peak memory | times ours |",
-        "|---|---|---|---|---|",
+        "| program | seconds | lowest, highest | CPU seconds | peak memory | times ours |",
+        "|---|---|---|---|---|---|",
     ]
     for one in results:
         times = f"{one['seconds'] / ours['seconds']:.2f}" if ours else "–"
         versions = ", ".join(f"{name} {number}" for name, number in one["versions"].items())
         lines.append(
             f"| {one['program']} ({versions}) | {one['seconds']:.1f} "
-            f"| {one['lowest']:.1f}, {one['highest']:.1f} | {one['peak_gb']:.2f} GB | {times} |"
+            f"| {one['lowest']:.1f}, {one['highest']:.1f} | {one['cpu_s']:.1f} "
+            f"| {one['peak_gb']:.2f} GB | {times} |"
         )
     return "\n".join(lines)
 

@@ -6,31 +6,27 @@ micro-batches of eight (one of 64 needs more memory than this comparison allows 
 
 # pyright: standard, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
 
-import os
 import tempfile
-import time
-
-os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
-from turn import COMPLETIONS, TOKENS, WARM_TOKENS, Message, read_turn, reward_of, tell
+from turn import COMPLETIONS, TOKENS, WARM_TOKENS, Clock, Message, Took, read_turn, reward_of, tell
 
 
-class Clock(TrainerCallback):
+class Steps(TrainerCallback):
     """A step, from before its completions are generated until its weights have moved."""
 
     def __init__(self) -> None:
-        self.start = 0.0
-        self.seconds: list[float] = []
+        self.clock = Clock()
+        self.took: list[Took] = []
 
     def on_step_begin(self, *_: object, **__: object) -> None:
-        self.start = time.perf_counter()
+        self.clock.start()
 
     def on_step_end(self, *_: object, **__: object) -> None:
-        self.seconds.append(time.perf_counter() - self.start)
+        self.took.append(self.clock.took())
 
 
 class Counter:
@@ -51,18 +47,18 @@ def main() -> None:
     model = AutoModelForCausalLM.from_pretrained(turn.folder, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(turn.folder)
     train(model, tokenizer, turn.prompts[:1], WARM_TOKENS, 1)
-    clock, counter = train(model, tokenizer, turn.prompts, TOKENS, turn.rounds)
+    watched, counter = train(model, tokenizer, turn.prompts, TOKENS, turn.rounds)
     length = sum(
         len(tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"])
         for chat in turn.prompts
     )
-    tell("trl", clock.seconds, length, counter.tokens, ["trl"])
+    tell("trl", watched.took, length, counter.tokens, ["trl"])
 
 
 def train(
     model: object, tokenizer: object, prompts: list[list[Message]], tokens: int, steps: int
-) -> tuple[Clock, Counter]:
-    clock, counter = Clock(), Counter()
+) -> tuple[Steps, Counter]:
+    watched, counter = Steps(), Counter()
     with tempfile.TemporaryDirectory() as folder:
         config = GRPOConfig(
             output_dir=folder,
@@ -94,12 +90,12 @@ def train(
             args=config,
             train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer,
-            callbacks=[clock],
+            callbacks=[watched],
         )
         trainer.train()
-    assert len(clock.seconds) == steps, clock.seconds
+    assert len(watched.took) == steps, watched.took
     assert counter.tokens == len(prompts) * COMPLETIONS * tokens, counter.tokens
-    return clock, counter
+    return watched, counter
 
 
 if __name__ == "__main__":

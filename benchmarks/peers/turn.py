@@ -52,12 +52,32 @@ def reward_of(place: int) -> float:
     return float(place % 2)
 
 
-def tell(program: str, seconds: list[float], prompt_tokens: int, drawn: int, libraries: list[str]) -> None:
+@dataclass(frozen=True)
+class Took:
+    """A round, by the clock on the wall and by all of this process's threads."""
+
+    seconds: float
+    cpu_s: float
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def took(self) -> Took:
+        return Took(time.perf_counter() - self._wall, time.process_time() - self._cpu)
+
+
+def tell(program: str, rounds: list[Took], prompt_tokens: int, drawn: int, libraries: list[str]) -> None:
     """One JSON line on standard output. Memory is the operating system's peak of this process, in GB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     told = {
         "program": program,
-        "seconds": round(statistics.median(seconds), 2),
+        "seconds": round(statistics.median(took.seconds for took in rounds), 2),
+        "cpu_s": round(statistics.median(took.cpu_s for took in rounds), 2),
         "peak_gb": round(peak / 1e9, 2),
         "prompt_tokens": prompt_tokens,
         "completion_tokens": drawn,
@@ -67,7 +87,7 @@ def tell(program: str, seconds: list[float], prompt_tokens: int, drawn: int, lib
     os.write(1, (json.dumps(told) + "\n").encode())
 
 
-def timed(work: Callable[[], None]) -> float:
-    start = time.perf_counter()
+def timed(work: Callable[[], None]) -> Took:
+    clock = Clock()
     work()
-    return time.perf_counter() - start
+    return clock.took()
