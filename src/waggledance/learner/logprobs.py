@@ -19,10 +19,10 @@ def token_logprobs(network: PreTrainedModel, batch: Batch, temperature: float) -
     """Log-probability of every token of every rollout, [R, T]; what lies under the padding means nothing."""
     if proof_of(network).objection:
         return _plain(network, batch, temperature)[0]
-    taken, mask_RT = batch.mask_RT > 0, batch.mask_RT
+    taken = batch.mask_RT > 0
     lines = taken_states(network, *sequences(batch))
     logprobs = taken_logprobs(network, lines, batch.ids_RT[taken], temperature)
-    return torch.zeros_like(mask_RT).masked_scatter(taken, logprobs)
+    return logprobs.new_zeros(taken.shape).masked_scatter(taken, logprobs)
 
 
 def token_logprobs_and_states(
@@ -31,11 +31,11 @@ def token_logprobs_and_states(
     """The same, and what the network knew before each token: its last hidden states, [R, T, H]."""
     if proof_of(network).objection:
         return _plain(network, batch, temperature)
-    taken, mask_RT = batch.mask_RT > 0, batch.mask_RT
+    taken = batch.mask_RT > 0
     lines = taken_states(network, *sequences(batch))
     logprobs = taken_logprobs(network, lines, batch.ids_RT[taken], temperature)
     states_RTH = lines.new_zeros(*taken.shape, lines.shape[-1]).masked_scatter(taken[..., None], lines)
-    return torch.zeros_like(mask_RT).masked_scatter(taken, logprobs), states_RTH
+    return logprobs.new_zeros(taken.shape).masked_scatter(taken, logprobs), states_RTH
 
 
 def sequences(batch: Batch) -> tuple[list[list[int]], list[list[list[int]]]]:
