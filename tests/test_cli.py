@@ -60,7 +60,7 @@ REFUSED = [
     ("up --policy.temprature=1", 2, "--policy.temprature=1; did you mean --policy.temperature?"),
     ("up --rounds -1", 2, "rounds = '-1': expected int >= 0"),
     ("up --rounds", 2, "argument --rounds: expected one argument"),
-    ("up --policy.kind foo", 2, "policy.kind = 'foo': take hf or scripted"),
+    ("up --policy.kind foo", 2, "policy.kind = 'foo': take hf or endpoint or scripted"),
     ("up --name ../up", 2, "name = '../up': expected letters, digits and ._-"),
     ("up bad.toml", 2, "bad.toml: unknown key rouns; did you mean rounds?"),
     ("up latin.toml", 2, "latin.toml is not TOML: 'utf-8' codec can't decode"),

@@ -29,7 +29,7 @@ Text = Annotated[str, Meta(pattern=TEXT)]
 
 
 class PolicyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    kind: Annotated[Literal["hf", "scripted"], Meta(description="who answers")] = "hf"
+    kind: Annotated[Literal["hf", "endpoint", "scripted"], Meta(description="who answers")] = "hf"
     model: Annotated[Text, Meta(description="tiny, smollm2, a folder, or a name on the hub")] = "tiny"
     device: Annotated[Text, Meta(description="cpu, cuda or mps")] = "cpu"
     precision: Annotated[
@@ -39,6 +39,12 @@ class PolicyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     temperature: Annotated[float, Meta(ge=0, le=10, description="0 is greedy")] = 1.0
     completions: Annotated[int, Meta(ge=1, le=64, description="rollouts a group")] = 8
     max_tokens: Annotated[int, Meta(ge=1, le=65536, description="most tokens a completion")] = 256
+    endpoint: Annotated[
+        Text | None, Meta(description="address of an OpenAI-compatible server, like http://localhost:8080/v1")
+    ] = None
+    at_once: Annotated[int, Meta(ge=1, le=1024, description="requests to an endpoint")] = 8
+    timeout_s: Annotated[float, Meta(gt=0, le=86_400, description="for one answer of an endpoint")] = 120.0
+    retries: Annotated[int, Meta(ge=0, le=16, description="where an endpoint fails for a moment")] = 3
     success: Annotated[float, Meta(ge=0, le=1, description="of a scripted policy")] = 0.1
 
 

@@ -27,16 +27,12 @@ from transformers.utils import logging as transformers_logging
 from waggledance.errors import MissingError, ModelError, UsageError
 from waggledance.forward import halve_products, proof_of
 from waggledance.kernels import install
+from waggledance.prompt import SYSTEM_PROMPT
 from waggledance.smollm2 import SMOLLM2, smollm2_folder
 from waggledance.task import Task
 
 TINY = "tiny"
 TINY_FOLDER = Path(__file__).parent / "tiny"
-
-SYSTEM_PROMPT = (
-    "Think about the question, then give the final answer between <answer> and </answer> tags. "
-    "Only what stands between the last such tags counts."
-)
 
 HUB_TIMEOUT_S = 5.0
 HUB_FILES = ["*.json", "*.jinja", "*.model", "*.txt", "*.safetensors"]

@@ -4,6 +4,7 @@ Torch and Zenoh are imported only where the configuration asks for them, so that
 torch and a lone one no network.
 """
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +19,9 @@ from waggledance.errors import UsageError
 from waggledance.journal import Journal
 from waggledance.learner.none import NoLearner
 from waggledance.node import Node, NodeSettings, Stopwatch
+from waggledance.policy.endpoint import EndpointPolicy, parsed
 from waggledance.policy.scripted import ScriptedPolicy
+from waggledance.prompt import SYSTEM_PROMPT
 from waggledance.rollout import Author
 from waggledance.seams import Card, LastingLearner, Policy, Source, Swarm, Verifier
 from waggledance.seed import derive
@@ -34,6 +37,10 @@ if TYPE_CHECKING:
     from waggledance.model import Model
     from waggledance.swarm.identity import Identity
     from waggledance.swarm.ticket import Ticket
+
+
+ENDPOINT_KEY = "OPENAI_API_KEY"
+"""The environment variable that servers' own tools read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +140,8 @@ def thinking(
                 f"learner.kind = {config.learner.kind!r}: a scripted policy has no weights; set it to 'none'"
             )
         return None, ScriptedPolicy(_right_answer, wanted.success), NoLearner()
+    if wanted.kind == "endpoint":
+        return None, _endpoint(config), NoLearner()
     import torch
 
     from waggledance.model import load_model
@@ -166,6 +175,28 @@ def thinking(
         seed = derive(config.seed, config.name, "adapter")
         adapt(model, config.learner.lora_rank, config.learner.lora_scale, seed)
     return model, policy, learner_of(config, model)
+
+
+def _endpoint(config: NodeConfig) -> Policy:
+    wanted = config.policy
+    if wanted.endpoint is None:
+        raise UsageError("policy.kind = 'endpoint': set policy.endpoint, like http://localhost:8080/v1")
+    if config.learner.kind != "none":
+        raise UsageError(
+            f"learner.kind = {config.learner.kind!r}: an endpoint's weights are not here; set it to 'none'"
+        )
+    parsed(wanted.endpoint)
+    return EndpointPolicy(
+        address=wanted.endpoint,
+        model=wanted.model,
+        system_prompt=SYSTEM_PROMPT if wanted.system_prompt is None else wanted.system_prompt,
+        temperature=wanted.temperature,
+        max_tokens=wanted.max_tokens,
+        at_once=wanted.at_once,
+        timeout_s=wanted.timeout_s,
+        retries=wanted.retries,
+        key=os.environ.get(ENDPOINT_KEY, ""),
+    )
 
 
 def learner_of(config: NodeConfig, model: "Model") -> LastingLearner:

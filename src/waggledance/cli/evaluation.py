@@ -166,7 +166,10 @@ def _policies(names: Sequence[str], config: NodeConfig) -> "Any":
 
 
 def _policy(config: NodeConfig, name: str) -> Policy:
-    policy = msgspec.structs.replace(config.policy, model=name)
+    if name.startswith(ENDPOINTS):
+        policy = msgspec.structs.replace(config.policy, kind="endpoint", endpoint=name)
+    else:
+        policy = msgspec.structs.replace(config.policy, model=name)
     return thinking(msgspec.structs.replace(config, policy=policy))[1]
 
 
