@@ -3,6 +3,7 @@
 # pyright: standard
 
 import copy
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from test_model import toy
-from waggledance.errors import ModelError
+from waggledance.errors import DivergedError, ModelError
 from waggledance.lab.llama import shape_of
 from waggledance.lab.stack import Stack, StackSettings
 from waggledance.lab.thinkers import Asked
@@ -39,7 +40,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def settings(kl_weight: float = 0.0, epochs: int = 1, rows_at_once: int = 512) -> StackSettings:
-    return StackSettings(1.0, TOKENS, RATE, CLIP, kl_weight, 1.0, epochs, rows_at_once)
+    return StackSettings(1.0, TOKENS, RATE, CLIP, kl_weight, 1.0, epochs, 1, rows_at_once)
 
 
 def task(number: int) -> Task:
@@ -146,11 +147,19 @@ def test_the_shipped_model_stacks() -> None:
     assert all(torch.equal(weight, state[name]) for name, weight in stack.state(0).items())
 
 
-def test_a_step_that_would_destroy_a_model_is_not_taken(tmp_path: Path) -> None:
+def test_a_step_that_would_destroy_a_model_is_not_made_and_two_end_it(tmp_path: Path) -> None:
     model = toy(tmp_path)
-    stack = Stack([model], settings(), "cpu")
-    before = {name: weight.clone() for name, weight in stack.weights.items()}
+    stack = Stack([model, model], settings(), "cpu")
+    before = model.network.state_dict()
     bad = replace(foreign(1), weight=float("inf"))
-    with pytest.raises(ModelError, match=r"lower learner.learning_rate \(now 0.001\)"):
+    lessons = stack.learn({0: [bad], 1: [foreign(1)]})
+    assert not math.isfinite(lessons[0].grad_norm)
+    assert distance(stack.state(0), before) == 0
+    assert distance(stack.state(1), before) > 0
+    stack.learn({0: [foreign(1)]})  # the next one counts as its first
+    lone = Stack([model], settings(), "cpu")
+    lone.learn({0: [foreign(1)]})
+    assert distance(stack.state(0), lone.state(0)) < 1e-6
+    stack.learn({0: [bad]})
+    with pytest.raises(DivergedError, match=r"learner.max_skipped allows 1; lower learner.learning_rate"):
         stack.learn({0: [bad]})
-    assert all(torch.equal(stack.weights[name], weight) for name, weight in before.items())

@@ -21,7 +21,8 @@ from waggledance.learner.parts import FEWEST_TOKENS, Room
 from waggledance.learner.ppo import PPO, PPOSettings
 from waggledance.model import Model, load_model
 
-GROUPS = [*RAGGED, scored("what is 3 + 3", [0, 1, 0, 0], ["6", "33", "six of them", "7" * 20])]
+DOUBTED = replace(scored("what is 3 + 3", [0, 1, 0, 0], ["6", "33", "six of them", "7" * 20]), doubted=True)
+GROUPS = [*RAGGED, DOUBTED]
 PPO_SETTINGS = PPOSettings(
     learning_rate=1e-3, value_learning_rate=0.1, clip=SETTINGS.clip, kl_weight=0.1, max_grad_norm=1.0,
     epochs=2, discount=1.0, trace=0.9, temperature=1.0, max_tokens=24,

@@ -112,6 +112,7 @@ def _stack(seats: Sequence[Seat], starts: Starts, device: str) -> "Stack":
         kl_weight=learner.kl_weight,
         max_grad_norm=learner.max_grad_norm,
         epochs=learner.epochs,
+        max_skipped=learner.max_skipped,
         rows_at_once=ROWS_AT_ONCE_CPU if device == "cpu" else ROWS_AT_ONCE,
     )
     return Stack([starts.model(seat) for seat in seats], settings, device)

@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from waggledance.errors import ModelError
+from waggledance.errors import DivergedError
 from waggledance.lab.lexicon import Lexicon
 from waggledance.lab.llama import Llamas, Prompts, Weights, shape_of, state_of, weights_of
 from waggledance.lab.lot import Losses, Lot, LotBatch, make_lot, padded_prompts
@@ -40,6 +40,8 @@ class StackSettings:
     kl_weight: float
     max_grad_norm: float
     epochs: int
+    max_skipped: int
+    """Steps in a row that may be left out because the gradient is not finite."""
     rows_at_once: int
     """Completions in one batched call: bounds the memory."""
 
@@ -60,6 +62,7 @@ class Stack:
         self._means = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
         self._squares = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
         self._steps = torch.zeros(len(models), device=self.device)
+        self._skipped = torch.zeros(len(models), dtype=torch.long, device=self.device)
 
     def state(self, node: int) -> dict[str, Tensor]:
         """A node's weights under the names of its network."""
@@ -168,14 +171,11 @@ class Stack:
     def _step(self, llamas: Llamas, nodes: Tensor) -> Tensor:
         """Adam's, for every node with its own norm and its own count of steps; the norms."""
         norms = _norms(llamas.weights)
-        if not torch.isfinite(norms).all():
-            raise ModelError(
-                f"the gradient's norm is {norms.max().item()}, so this step would destroy a model; "
-                f"lower learner.learning_rate (now {self.settings.learning_rate})"
-            )
+        sound = torch.isfinite(norms)
+        self._count_skipped(nodes, sound)
         shrink = (self.settings.max_grad_norm / (norms + 1e-6)).clamp(max=1.0)
-        self._steps[nodes] += 1
-        steps = self._steps[nodes]
+        self._steps[nodes] += sound.float()
+        steps = self._steps[nodes].clamp(min=1)
         first, second = 1 - BETAS[0] ** steps, (1 - BETAS[1] ** steps).sqrt()
         for name, weight in llamas.weights.items():
             each = (-1, *[1] * (weight.dim() - 1))
@@ -184,12 +184,25 @@ class Stack:
             mean = self._means[name][nodes].lerp_(gradient, 1 - BETAS[0])
             square = self._squares[name][nodes].mul_(BETAS[1])
             square.addcmul_(gradient, gradient, value=1 - BETAS[1])
-            self._means[name][nodes], self._squares[name][nodes] = mean, square
             scale = (square.sqrt() / second.view(each)).add_(EPSILON)
             weight -= (self.settings.learning_rate / first).view(each) * mean / scale
             weight.grad = None
-            self.weights[name][nodes] = weight
+            made = nodes[sound]
+            self._means[name][made], self._squares[name][made] = mean[sound], square[sound]
+            self.weights[name][made] = weight[sound]
+            weight.copy_(self.weights[name][nodes])
         return norms
+
+    def _count_skipped(self, nodes: Tensor, sound: Tensor) -> None:
+        """A step that would destroy a node's model is not made; too many in a row end the experiment."""
+        self._skipped[nodes] = (self._skipped[nodes] + 1) * ~sound
+        most = int(self._skipped.max())
+        if most > self.settings.max_skipped:
+            raise DivergedError(
+                f"a node's gradient was not finite in {most} steps in a row and none was made; "
+                f"learner.max_skipped allows {self.settings.max_skipped}; lower learner.learning_rate "
+                f"(now {self.settings.learning_rate})"
+            )
 
     def _llamas(self, nodes: Sequence[int]) -> Llamas:
         """Of neighbours a view, of others a copy."""

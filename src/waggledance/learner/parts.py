@@ -80,5 +80,6 @@ def _part(batch: Batch, rows: slice) -> Part:
             owner_R=owner - first,
             credit_R=batch.credit_R[rows],
             weight_R=batch.weight_R[rows],
+            author_R=None if batch.author_R is None else batch.author_R[rows],
         ),
     )
