@@ -41,10 +41,10 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Flows:
-    author: Flow = Flow(burst=256, per_s=32)
+    author: Flow = Flow(burst=128, per_s=16)
     strangers: Flow = Flow(burst=256, per_s=32)
-    everybody: Flow = Flow(burst=2048, per_s=512)
-    """Opening a message costs about a tenth of a millisecond: these take a twentieth of a core."""
+    everybody: Flow = Flow(burst=1024, per_s=256)
+    """Opening a message costs about a tenth of a millisecond: these take a fortieth of a core."""
 
 
 class Buckets:
