@@ -42,7 +42,7 @@ def exec_start(unit: Path) -> list[str]:
 def test_a_unit_s_command_is_one_of_ours(unit: Path) -> None:
     program, *words = exec_start(unit)
     assert Path(program).name == "waggle"
-    options, unknown = parser().parse_known_args(words)
+    options, unknown = parser(words).parse_known_args(words)
     assert not unknown
     assert options.verb == unit.name.removeprefix("waggle-").split(".")[0].replace("node@", "up")
 
@@ -51,7 +51,7 @@ def test_three_nodes_and_a_router_are_composed_of_commands_of_ours() -> None:
     services = compose()["services"]
     assert sorted(services) == ["ant", "bee", "cicada", "router"]
     for name, service in services.items():
-        options, unknown = parser().parse_known_args(service["command"])
+        options, unknown = parser(service["command"]).parse_known_args(service["command"])
         assert not unknown
         if name != "router":
             flags = {key: value for key, value in vars(options).items() if "." in key and value is not None}

@@ -1,6 +1,7 @@
 """The command line: parses, hands over to one file per verb, and turns errors into one line and a code."""
 
 import argparse
+import importlib
 import os
 import re
 import signal
@@ -10,26 +11,27 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from waggledance import __version__
-from waggledance.cli import (
-    audit,
-    bench,
-    compare,
-    demo,
-    evaluation,
-    export,
-    invite,
-    lab,
-    report,
-    router,
-    status,
-    up,
-    watch,
-)
 from waggledance.cli.verb import flags_of
 from waggledance.errors import BUG_EXIT_CODE, INTERRUPTED_EXIT_CODE, UsageError, WaggleError, nearest
 from waggledance.swarm.ticket import PREFIX
 from waggledance.view.text import plain
 
+VERBS = {
+    "demo": "demo",
+    "up": "up",
+    "invite": "invite",
+    "router": "router",
+    "status": "status",
+    "watch": "watch",
+    "report": "report",
+    "eval": "evaluation",
+    "compare": "compare",
+    "export": "export",
+    "lab": "lab",
+    "audit": "audit",
+    "bench": "bench",
+}
+"""Each with its file: only the one that is called is imported, for some take most of a second."""
 EXIT_CODES = """exit codes:
   0 done   2 wrong flag, key or value   3 something named is missing   4 unusable model
   5 unusable task source   6 swarm not joined   7 disk full or not writable   8 a node process died
@@ -49,7 +51,8 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see {self.prog} --help")
 
 
-def parser() -> Parser:
+def parser(words: Sequence[str]) -> Parser:
+    """With the verb that the words name; with all of them where they name none that is known."""
     top = Parser(
         prog="waggle",
         description="Post-train language models together: learn at home, share what was tried, as text.",
@@ -59,29 +62,16 @@ def parser() -> Parser:
     )
     top.add_argument("--version", action="version", version=f"waggle {__version__}")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=Parser)
-    for verb in (
-        demo,
-        up,
-        invite,
-        router,
-        status,
-        bench,
-        watch,
-        lab,
-        audit,
-        report,
-        compare,
-        evaluation,
-        export,
-    ):
-        verb.add_parser(verbs)
+    named = next((word for word in words if not word.startswith("-")), "")
+    for file in [VERBS[named]] if named in VERBS else VERBS.values():
+        importlib.import_module(f"waggledance.cli.{file}").add_parser(verbs)
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        return _run(parser(), words)
+        return _run(words)
     except WaggleError as error:
         line = _TICKET.sub(f"{PREFIX}…", " ".join(str(error).splitlines()))
         print(f"waggle: {plain(line, MESSAGE_LIMIT)}", file=sys.stderr)
@@ -99,11 +89,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BUG_EXIT_CODE
 
 
-def _run(top: Parser, words: Sequence[str]) -> int:
+def _run(words: Sequence[str]) -> int:
     for word in words:
         if not _is_text(word):
             raise UsageError(f"argument {word!r} is not UTF-8; give it another name")
-    options, unknown = top.parse_known_args(words)
+    options, unknown = parser(words).parse_known_args(words)
     if unknown:
         flags = flags_of(options.parser)
         raise UsageError(f"unknown argument {unknown[0]}; {nearest(unknown[0].split('=')[0], flags)}")
