@@ -1,8 +1,12 @@
 """What holds for every test: no test touches the user's own swarms."""
 
+import os
 from pathlib import Path
 
 import pytest
+
+# Small models, many processes: threads that wait for each other by spinning take the machine from all of them.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(autouse=True)
