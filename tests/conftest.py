@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-# Small models, many processes: threads that wait for each other by spinning take the machine from all of them.
+# Small models, many processes: threads that spin while they wait take the machine from all of them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
