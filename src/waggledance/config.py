@@ -66,6 +66,9 @@ class LearnerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_mb: Annotated[
         int, Meta(ge=1, le=10**7, description="for what a pass keeps; more tokens than fit go in parts")
     ] = 512
+    recompute: Annotated[
+        bool, Meta(description="keep layers' inputs alone and compute them twice: less memory, more time")
+    ] = False
     max_skipped: Annotated[
         int, Meta(ge=0, le=10**6, description="steps in a row skipped for an infinite gradient; then it ends")
     ] = 5

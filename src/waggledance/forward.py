@@ -7,14 +7,16 @@ sequences gives. Others keep to the plain way, and it is said why.
 # pyright: standard
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from waggledance import recompute
 from waggledance.cache import Cache
+from waggledance.errors import ModelError
 from waggledance.kernels import product
 from waggledance.prefix import ARGUMENT, Attending, Stream, attending
 
@@ -24,6 +26,7 @@ TOLERANCE = 1e-3
 """How far a proven log-probability may be from the plain one: float32's rounding in a deep network."""
 KEPT_AS = "waggledance_proof"
 HALVED = "waggledance_bfloat16"
+RECOMPUTED = "waggledance_recomputed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +68,29 @@ def products_of(network: PreTrainedModel) -> torch.autocast:
     return torch.autocast(bare.device.type, torch.bfloat16, enabled=getattr(bare, HALVED, False))
 
 
+def recompute_layers(network: PreTrainedModel) -> None:
+    """From now on every layer is computed again in the backward pass and keeps its input alone."""
+    bare, proof = bare_network(network), proof_of(network)
+    if getattr(bare, RECOMPUTED, False):
+        return
+    layers = recompute.install(bare)
+    if not layers:
+        raise ModelError(
+            f"learner.recompute: a {type(bare).__name__} has no layers that can be computed again; "
+            "leave it out and lower learner.memory_mb"
+        )
+    setattr(bare, RECOMPUTED, True)
+    if not proof.objection:
+        inputs = _passed(bare)[1]
+        # In the backward pass one layer at a time stands there whole.
+        kept = inputs + max(0, proof.kept_bytes - inputs) // layers
+        setattr(bare, KEPT_AS, replace(proof, kept_bytes=kept))
+
+
 def hidden_states(network: PreTrainedModel, ids: Tensor, positions: Tensor, stream: Attending) -> Tensor:
     """What stands before the head, a line a token."""
     bare = bare_network(network)
-    with attending(bare), products_of(bare):
+    with attending(bare.config), products_of(bare):
         return bare.base_model(
             input_ids=ids[None], position_ids=positions[None], use_cache=False, **{ARGUMENT: stream}
         ).last_hidden_state[0]
@@ -200,14 +222,38 @@ UNABLE = (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeErro
 
 
 def _prove(bare: Any) -> Proof:
-    many = bare.get_input_embeddings().weight.shape[0]
-    toy = [(7 * i + 3) % many for i in range(40)]
-    prompts, rows = [toy[:14], toy[14:19]], [[toy[20:25], toy[25:26]], [toy[26:33]]]
-    ids = torch.tensor([i for group in rows for row in group for i in row], device=bare.device)
+    prompts, rows, _ = _toy(bare)
     with torch.no_grad():
         plain = torch.cat(
             [_plain(bare, p, row) for p, group in zip(prompts, rows, strict=True) for row in group]
         )
+    try:
+        shared, kept_bytes = _passed(bare)
+        with torch.no_grad():
+            cache, grown = _grown(bare, prompts, rows)
+    except UNABLE as error:
+        return Proof(f"{type(error).__name__} in its pass over a stream")
+    apart = max(float((shared - plain).abs().max()), float((grown - plain[[0, 1, 5, 6, 7]]).abs().max()))
+    if not apart <= TOLERANCE:
+        return Proof(f"shared prompts change a log-probability by {apart:.2g}")
+    return Proof("", kept_bytes, cache.bytes // 36)
+
+
+def _toy(bare: Any) -> tuple[list[list[int]], list[list[list[int]]], Tensor]:
+    """Two prompts, their three rollouts, and the rollouts' tokens in a line."""
+    many = bare.get_input_embeddings().weight.shape[0]
+    toy = [(7 * i + 3) % many for i in range(40)]
+    prompts, rows = [toy[:14], toy[14:19]], [[toy[20:25], toy[25:26]], [toy[26:33]]]
+    return (
+        prompts,
+        rows,
+        torch.tensor([i for group in rows for row in group for i in row], device=bare.device),
+    )
+
+
+def _passed(bare: Any) -> tuple[Tensor, int]:
+    """Log-probabilities of the toy's rollouts, and what the pass kept for the backward one, a token."""
+    prompts, rows, ids = _toy(bare)
     kept: dict[int, int] = {}
     own = {weight.data_ptr() for weight in bare.parameters()}
 
@@ -217,18 +263,10 @@ def _prove(bare: Any) -> Proof:
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    try:
-        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            lines = taken_states(bare, prompts, rows)
-            shared = taken_logprobs(bare, lines, ids, 1.0).detach()
-        with torch.no_grad():
-            cache, grown = _grown(bare, prompts, rows)
-    except UNABLE as error:
-        return Proof(f"{type(error).__name__} in its pass over a stream")
-    apart = max(float((shared - plain).abs().max()), float((grown - plain[[0, 1, 5, 6, 7]]).abs().max()))
-    if not apart <= TOLERANCE:
-        return Proof(f"shared prompts change a log-probability by {apart:.2g}")
-    return Proof("", sum(kept.values()) // 29, cache.bytes // 36)
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        lines = taken_states(bare, prompts, rows)
+        shared = taken_logprobs(bare, lines, ids, 1.0).detach()
+    return shared, sum(kept.values()) // 29
 
 
 def _plain(bare: Any, prompt: list[int], row: list[int]) -> Tensor:

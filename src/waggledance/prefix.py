@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, PreTrainedModel
+from transformers import AttentionInterface
 
 ATTENTION = "waggledance"
 ARGUMENT = "waggledance_stream"
@@ -62,15 +62,19 @@ AttentionInterface.register(ATTENTION, _attention)
 
 
 @contextmanager
-def attending(network: PreTrainedModel) -> Generator[None]:
-    """Inside, the network's attention is the one of this file: it must be given a stream."""
-    settings: Any = network.config
-    before = settings._attn_implementation
-    settings._attn_implementation = ATTENTION
+def attending(settings: Any, attention: str = ATTENTION) -> Generator[None]:
+    """Inside, the attention of the network with these settings is the one of this file, which must be given a
+    stream, or another."""
+    before = attention_of(settings)
+    settings._attn_implementation = attention
     try:
         yield
     finally:
         settings._attn_implementation = before
+
+
+def attention_of(settings: Any) -> str:
+    return settings._attn_implementation
 
 
 class _Places:

@@ -66,14 +66,21 @@ class Timed(msgspec.Struct, frozen=True):
 
 
 def measure_round(
-    name: str, threads: int, repeats: int, tell: Tell, *, memory_mb: int | None = None, curve: bool = False
+    name: str,
+    threads: int,
+    repeats: int,
+    tell: Tell,
+    *,
+    memory_mb: int | None = None,
+    recompute: bool = False,
+    curve: bool = False,
 ) -> Round:
     torch.set_num_threads(threads)
     # No end token: every completion is as long as the others, in every run.
     model = replace(load_model(name), end_ids=())
     tasks = reference_tasks()
     prompt_tokens = sum(len(model.prompt_ids(task)) for task in tasks)
-    node = _Node(model, memory_mb or LearnerConfig().memory_mb)
+    node = _Node(model, memory_mb or LearnerConfig().memory_mb, recompute=recompute)
     times: list[Timed] = []
     for number in range(WARM_UPS + repeats):
         times.append(node.round(tasks, number))
@@ -132,7 +139,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 class _Node:
-    def __init__(self, model: Model, memory_mb: int) -> None:
+    def __init__(self, model: Model, memory_mb: int, *, recompute: bool = False) -> None:
         self._model = model
         self._policy = HFPolicy(model, 1.0, TOKENS)
         self._learner = GRPO(
@@ -146,6 +153,7 @@ class _Node:
                 temperature=1.0,
                 max_tokens=TOKENS,
                 memory_bytes=memory_mb << 20,
+                recompute=recompute,
             ),
         )
 

@@ -222,6 +222,7 @@ def learner_of(config: NodeConfig, model: "Model") -> LastingLearner:
                 temperature=temperature,
                 max_tokens=max_tokens,
                 memory_bytes=wanted.memory_mb << 20,
+                recompute=wanted.recompute,
                 max_skipped=wanted.max_skipped,
             ),
         )
@@ -237,6 +238,7 @@ def learner_of(config: NodeConfig, model: "Model") -> LastingLearner:
             max_tokens=max_tokens,
             variant=wanted.kind,
             memory_bytes=wanted.memory_mb << 20,
+            recompute=wanted.recompute,
             max_skipped=wanted.max_skipped,
         ),
     )

@@ -32,6 +32,7 @@ def add_parser(kinds: Any) -> None:
     parser.add_argument(
         "--memory-mb", type=int, default=None, metavar="M", help="as learner.memory_mb takes it"
     )
+    parser.add_argument("--recompute", action="store_true", help="as learner.recompute")
     parser.add_argument("--curve", action="store_true", help="over prompts of 50 to 1,000 tokens, too")
 
 
@@ -48,7 +49,13 @@ def run(options: argparse.Namespace) -> int:
     from waggledance.bench.round import Round, measure_round
 
     found: Round = measure_round(
-        options.model, threads, options.repeats, _tell, memory_mb=options.memory_mb, curve=options.curve
+        options.model,
+        threads,
+        options.repeats,
+        _tell,
+        memory_mb=options.memory_mb,
+        recompute=options.recompute,
+        curve=options.curve,
     )
     print(msgspec.json.encode(found).decode() if options.json else _words(found))
     return 0

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from waggledance.forward import recompute_layers
 from waggledance.learner import keeping
 from waggledance.learner.batch import Batch, make_batch
 from waggledance.learner.logprobs import token_logprobs
@@ -40,6 +41,8 @@ class GRPOSettings:
     variant: str = "grpo"
     memory_bytes: int = 512 << 20
     """For what a pass keeps for the backward pass."""
+    recompute: bool = False
+    """Keep layers' inputs alone."""
     max_skipped: int = 5
 
 
@@ -52,6 +55,8 @@ class GRPO:
         self._optimiser = Optimiser(
             weights, settings.learning_rate, settings.max_grad_norm, max_skipped=settings.max_skipped
         )
+        if settings.recompute:
+            recompute_layers(model.network)
         self._room = Room(model.network, settings.memory_bytes)
         self._reference = Reference(model.network, settings.temperature) if settings.kl_weight > 0 else None
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from waggledance.forward import recompute_layers
 from waggledance.learner import keeping
 from waggledance.learner.advantage import generalised_advantages
 from waggledance.learner.batch import Batch, make_batch
@@ -44,6 +45,8 @@ class PPOSettings:
     max_tokens: int
     memory_bytes: int = 512 << 20
     """For what a pass keeps for the backward pass."""
+    recompute: bool = False
+    """Keep layers' inputs alone."""
     max_skipped: int = 5
 
 
@@ -99,6 +102,8 @@ class PPO:
             apart_learning_rate=settings.value_learning_rate,
             max_skipped=settings.max_skipped,
         )
+        if settings.recompute:
+            recompute_layers(model.network)
         self._room = Room(model.network, settings.memory_bytes)
         self._reference = Reference(model.network, settings.temperature) if settings.kl_weight > 0 else None
 
