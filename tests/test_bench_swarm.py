@@ -137,6 +137,7 @@ def test_what_cannot_be_measured_is_refused(words: str, why: str, capsys: pytest
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(900)
 def test_ours_is_held_sooner_than_hivemind_s(tmp_path: Path) -> None:
     """The margin is `waggle bench swarm --part latency`'s to show, on a machine with nothing else to do."""

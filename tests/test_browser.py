@@ -212,6 +212,7 @@ def test_50_hostile_texts_do_nothing(chromium: Browser) -> None:
     assert seen.complaints == []
 
 
+@pytest.mark.alone
 def test_100_000_events_and_500_peers_stay_under_100_ms_an_update(chromium: Browser) -> None:
     crowd = fold_all(SwarmState(), entries(34, 2000, 500, together=True))
     more = list(entries(36, 2000, 500, together=True))

@@ -229,6 +229,7 @@ def outsider(ours: Founding, theirs: Founding, house: House) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_cut_cable_holds_nobody_up_and_heals(village: Village) -> None:
     ant, bee = village.nodes("ant", "bee")
     far = village.street.house()
@@ -268,6 +269,7 @@ def assert_at_full_pace(report: Report, seconds: float, every_s: float = 0.05) -
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_slow_and_lossy_cable_loses_no_message_and_slows_no_round(village: Village) -> None:
     ant, bee = village.nodes("ant", "bee")
     far = village.street.house()
@@ -297,6 +299,7 @@ def misses(*nodes: Neighbour, who: Neighbour) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_clients_move_on_when_a_router_is_killed_or_falls_silent(village: Village) -> None:
     houses = [village.street.house() for _ in range(3)]
     village.through(*houses)
@@ -313,6 +316,7 @@ def test_clients_move_on_when_a_router_is_killed_or_falls_silent(village: Villag
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_clients_come_back_to_a_router_as_often_as_it_is_restarted(village: Village) -> None:
     house = village.street.house()
     village.through(house)
@@ -328,6 +332,7 @@ def test_clients_come_back_to_a_router_as_often_as_it_is_restarted(village: Vill
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_killed_node_comes_back_as_the_same(village: Village) -> None:
     ant, bee = village.nodes("ant", "bee")
     home = village.street.house()
@@ -345,6 +350,7 @@ def test_a_killed_node_comes_back_as_the_same(village: Village) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("seconds", [12, 60])
 def test_a_stopped_node_holds_nobody_up_and_takes_part_again(village: Village, seconds: int) -> None:
     ant, bee, cicada = village.nodes("ant", "bee", "cicada")
@@ -371,6 +377,7 @@ def hears_all(node: Neighbour, other: Neighbour) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("over", ["loopback", "router"])
 def test_fifty_that_start_at_once_find_somebody(village: Village, over: str) -> None:
     house = village.street.house()
@@ -388,6 +395,7 @@ def test_fifty_that_start_at_once_find_somebody(village: Village, over: str) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_two_halves_merge_when_a_link_comes_up(village: Village) -> None:
     other_street = village.land.street()
     near, far = village.street.house(), other_street.house()
@@ -407,6 +415,7 @@ def test_two_halves_merge_when_a_link_comes_up(village: Village) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_clocks_that_are_an_hour_wrong_stop_nobody(village: Village) -> None:
     names = {"ant": -3600.0, "bee": 0.0, "cicada": 3600.0}
     houses = {name: village.street.house() for name in names}
@@ -420,6 +429,7 @@ def test_clocks_that_are_an_hour_wrong_stop_nobody(village: Village) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_lying_router_is_refused_and_counted(village: Village) -> None:
     """It has the links' key and carries everything: it reads keys, not messages, and puts what it likes."""
     house = village.street.house()

@@ -168,6 +168,7 @@ def founding(request: pytest.FixtureRequest) -> Founding:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(300)
 def test_ten_flooders_beside_four_honest_nodes(founding: Founding, tmp_path: Path) -> None:
     """Quiet and flooded phases in turn; prints its figures: `pytest -s -m slow tests/test_flood.py`.

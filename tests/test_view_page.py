@@ -219,6 +219,7 @@ def test_lines_are_plain_and_bounded(text: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_100_000_events_and_500_nodes_are_a_scene_in_a_blink() -> None:
     crowd = fold_all(SwarmState(), entries(34, 2000, 500, together=True))
     stage, spent, news = Stage("crowd"), list[float](), list[tuple[str, bytes]]()
