@@ -12,8 +12,8 @@ PACKAGE = Path(__file__).parents[1] / "src" / "waggledance"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 TORCH_ROOMS = (
-    "model.py", "smollm2.py", "kernels.py", "prefix.py", "cache.py", "forward.py", "recompute.py", "checkpoint.py",
-    "adapter.py",
+    "model.py", "smollm2.py", "kernels.py", "prefix.py", "cache.py", "forward.py", "recompute.py",
+    "checkpoint.py", "adapter.py",
     "policy/hf.py", "policy/growing.py", "policy/reader.py", "learner/", "bench/round.py",
     "cli/assemble.py", "cli/lab.py", "cli/minds.py", "lab/lexicon.py", "lab/llama.py",
     "lab/lot.py", "lab/sheet.py", "lab/stack.py", "lab/warmup.py",
