@@ -25,7 +25,7 @@ ROOMS_OF = {
     "peft": ("adapter.py",),
     "zenoh": ("swarm/zenoh.py",),
     "reasoning_gym": ("tasks/generator.py",),
-    "matplotlib": ("view/picture.py", "lab/figure.py"),
+    "matplotlib": ("view/picture.py", "lab/figure.py", "lab/map.py"),
     "rich": ("view/", "cli/"),
     "multiprocessing": ("cli/processes.py", "cli/lab.py"),
     "starlette": ("view/routes.py",),

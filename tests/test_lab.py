@@ -1,6 +1,7 @@
 """The lab's parts: plans, banks, who hears whom, records, intervals."""
 
 import random
+import struct
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -15,9 +16,21 @@ from swarm_run import truth_of
 from waggledance.errors import MissingError, TaskError, UsageError
 from waggledance.events import Entry, Evaluated, Event, Generated, Learned, Verified
 from waggledance.lab.bank import Bank, BankSource, Remembering, make_bank, names_of, read_bank, write_bank
-from waggledance.lab.folder import Folder, unfinished
+from waggledance.lab.folder import Folder, digest_of, unfinished
 from waggledance.lab.hub import GROUP_NODES, GROUP_ROUNDS, Hub
 from waggledance.lab.interval import Difference, compare, in_words
+from waggledance.lab.map import (
+    COLUMN_IN,
+    FOOT_IN,
+    HEAD_IN,
+    ROOM,
+    bent,
+    draw_map,
+    panels_of,
+    reach_of,
+    side_by_side,
+    ticks_of,
+)
 from waggledance.lab.plan import Hears, Plan, read_plan, trials
 from waggledance.lab.record import NodeRecord, TrialResult, result_of
 from waggledance.lab.results import results_of, write_table
@@ -100,6 +113,12 @@ def test_a_member_may_be_slow_or_away(tmp_path: Path) -> None:
         (LEAST + '[[configurations]]\nname = "4/4"\n', "two configurations are called '4/4'"),
         (LEAST.replace("[1, 2]", "[1, 1]"), "seeds holds one seed twice"),
         (LEAST.replace("[1, 2]", "[]"), "expected array of length >= 1 - at seeds"),
+        (LEAST + 'question = ""\n', "expected str matching regex"),
+        (
+            LEAST.replace('[[configurations]]\nname = "4/4"', 'question = "Why?"'),
+            "8/0 is a silo and compared",
+        ),
+        (LEAST + 'node.policy.precision = "bfloat16"\n', "stacked nodes reckon in float32; leave it out"),
         (LEAST + "lost = 2.0\n", "expected float <= 1.0 - at configurations[1].lost"),
         ("seeds = [", "is not TOML"),
     ],
@@ -109,6 +128,58 @@ def test_a_wrong_plan_is_one_clear_line(text: str, message: str, tmp_path: Path)
         plan_of(tmp_path, text)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_nodes_apart_may_reckon_in_bfloat16(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, "stacked = false\n" + LEAST + 'node.policy.precision = "bfloat16"\n')
+    assert {seat.config.policy.precision for seat in trials(plan)[1].seats} == {"bfloat16"}
+
+
+MAPPED = """
+rounds = 3
+seeds = [1, 2]
+[[configurations]]
+name = "few 8/0"
+[[configurations]]
+name = "few 4/4"
+question = "How many nodes?"
+[[configurations]]
+name = "many 8/0"
+[[configurations]]
+name = "many 4/4"
+silo = "many 8/0"
+question = "How many nodes?"
+[[configurations]]
+name = "many late"
+silo = "many 8/0"
+question = "How late?"
+[[configurations]]
+name = "many 2/6"
+silo = "many 8/0"
+"""
+
+
+def test_a_silo_is_compared_with_itself_and_the_others_answer_a_question(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, MAPPED)
+    assert plan.silos == {
+        "few 8/0": "few 8/0",
+        "few 4/4": "few 8/0",
+        "many 8/0": "many 8/0",
+        "many 4/4": "many 8/0",
+        "many late": "many 8/0",
+        "many 2/6": "many 8/0",
+    }
+    assert plan.questions == {
+        "few 4/4": "How many nodes?",
+        "many 4/4": "How many nodes?",
+        "many late": "How late?",
+        "many 2/6": "Better than many 8/0?",
+    }
+
+
+def test_a_question_changes_no_trial(tmp_path: Path) -> None:
+    asked, plain = (trials(plan_of(tmp_path, text)) for text in (MAPPED, MAPPED.replace("question", "#")))
+    assert [digest_of(trial) for trial in asked] == [digest_of(trial) for trial in plain]
 
 
 def test_a_plan_that_is_not_there_is_missing(tmp_path: Path) -> None:
@@ -369,6 +440,58 @@ def test_equal_cost_is_where_the_cheaper_one_ends() -> None:
     equal = comparison.heldout_equal_cost
     assert (equal.before, equal.after) == pytest.approx((0.2, 0.6))
     assert comparison.cost_to_silo == pytest.approx(0.25)
+
+
+# ── the map ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_map_has_a_panel_a_question_and_a_row_a_configuration(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, MAPPED)
+    levels = {"few 4/4": 0.2, "many 4/4": 0.3, "many late": 0.05}
+    found = [
+        trial_of(name, seed, [levels.get(name, 0.1) + seed / 100] * 20, (0.25, 0.3, 0.4))
+        for name in plan.silos
+        for seed in plan.seeds
+    ]
+    results = results_of("toy", "0", "here", plan.silos, found)
+    panels = panels_of(results, plan.questions)
+    assert [(panel.question, [row.label for row in panel.rows]) for panel in panels] == [
+        (
+            "How many nodes?",
+            [
+                "against few 8/0, at the start right on 25.0%",
+                "few 4/4",
+                "against many 8/0, at the start right on 25.0%",
+                "many 4/4",
+            ],
+        ),
+        ("How late?", ["against many 8/0, at the start right on 25.0%", "many late"]),
+        ("Better than many 8/0?", ["against many 8/0, at the start right on 25.0%", "many 2/6"]),
+    ]
+    left, right = side_by_side(panels)
+    assert [panel.question for panel in left + right] == [panel.question for panel in panels]
+    assert len(left) == 1
+    width, height = struct.unpack(">II", draw_map(results, plan.questions)[16:24])
+    column = max(sum(panel.height_in for panel in column) for column in (left, right))
+    assert width == 100 * 2 * COLUMN_IN
+    assert height == pytest.approx(100 * (HEAD_IN + column + FOOT_IN), abs=1)
+
+
+@given(st.lists(st.floats(-0.99, 200), min_size=3, max_size=12))
+def test_every_gain_is_inside_the_map_and_ticks_do_not_touch(gains: list[float]) -> None:
+    low, high = reach_of([compare([1.0], [1 + gain]) for gain in gains])
+    assert all(low < bent(gain) < high for gain in gains)
+    ticks = ticks_of((low, high))
+    assert 0.0 in ticks
+    assert len(ticks) > 1
+    assert all(bent(b) - bent(a) >= ROOM * (high - low) for a, b in pairwise(ticks))
+
+
+@given(st.floats(-1, 1000), st.floats(-1, 1000))
+def test_the_bent_scale_keeps_order_and_mirrors(a: float, b: float) -> None:
+    low, high = sorted((a, b))
+    assert bent(low) <= bent(high)
+    assert bent(-a) == -bent(a)
 
 
 # ── folders ───────────────────────────────────────────────────────────────────────────────────────────

@@ -14,13 +14,15 @@ import pytest
 from cli_run import started, waggle, wait_until
 from waggledance.cli.lab import run_heat
 from waggledance.cli.main import main
-from waggledance.lab.bank import make_bank
-from waggledance.lab.folder import Folder
+from waggledance.cli.minds import open_thinkers
+from waggledance.lab.bank import make_bank, names_of
+from waggledance.lab.folder import Folder, unfinished
 from waggledance.lab.plan import read_plan, trials
 from waggledance.lab.results import Results
 from waggledance.tasks import open_sources
 
 LAB = Path(__file__).parents[1] / "lab"
+LAB_FILES = ("smoke", "choose", "paper", "regimes", "paper_smollm", "paper_qwen")
 SCRIPTED = """
 rounds = 20
 nodes = 3
@@ -199,8 +201,24 @@ def _is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
 
 
-def test_every_lab_file_reads() -> None:
-    files = sorted(LAB.glob("*.toml"))
-    assert LAB / "smoke.toml" in files
-    for path in files:
-        assert trials(read_plan(path))
+def test_nodes_apart_reckon_as_their_file_says(tmp_path: Path) -> None:
+    text = LEARNING.replace("warm_up", "stacked = false\n#")
+    text += '[[configurations]]\nname = "halved"\nnode.policy.precision = "bfloat16"\n'
+    (tmp_path / "toy.toml").write_text(text)
+    seats = [trial.seats[0] for trial in trials(read_plan(tmp_path / "toy.toml"))]
+    bank = make_bank(open_sources(["arithmetic"]), 8, 2)
+    minds = open_thinkers(seats, bank, stacked=False, device="cpu")
+    tasks = [bank.named(names_of(["arithmetic"]))[0].task(0)]
+    full, halved = (minds.mind(k).policy.generate(tasks, 2, 1)[0][0].mean_logprob for k in (0, 1))
+    assert full != halved == pytest.approx(full, rel=0.1)
+
+
+@pytest.mark.parametrize("name", LAB_FILES)
+def test_every_lab_file_reads_and_its_stored_trials_are_its_own(name: str) -> None:
+    planned, stored = trials(read_plan(LAB / f"{name}.toml")), LAB / "results" / name
+    assert planned
+    assert unfinished(Folder(stored), planned) == ([] if stored.exists() else planned)
+
+
+def test_every_lab_file_is_among_them() -> None:
+    assert sorted(path.stem for path in LAB.glob("*.toml")) == sorted(LAB_FILES)

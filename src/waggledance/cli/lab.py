@@ -242,13 +242,16 @@ def _end_with_parent() -> None:
 
 def _report(plan: Plan, folder: Folder, name: str) -> Results:
     found = [result for trial in trials(plan) if (result := folder.result(trial)) is not None]
-    silos = {one.name: one.silo or plan.baseline for one in plan.configurations}
-    results = results_of(name, __version__, _machine(), silos, found)
-    from waggledance.lab.figure import draw_figure
+    results = results_of(name, __version__, _machine(), plan.silos, found)
+    from waggledance.lab.figure import MOST_CURVES, draw_figure
+    from waggledance.lab.map import draw_map
 
     write_whole(folder.path / "results.json", msgspec.json.encode(results))
     write_whole(folder.path / "table.md", write_table(results).encode())
-    write_whole(folder.path / "figure.png", draw_figure(name, found))
+    compared = results.comparisons
+    mapped = len(plan.configurations) > MOST_CURVES or len({one.silo for one in compared}) > 1
+    drawn = draw_map(results, plan.questions) if mapped and compared else draw_figure(name, found)
+    write_whole(folder.path / "figure.png", drawn)
     return results
 
 

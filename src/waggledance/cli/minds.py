@@ -46,9 +46,14 @@ class Starts:
 
         policy, lessons = seat.config.policy, seat.warm_up
         words = (lessons.tasks or seat.config.tasks) if lessons else ()
-        key = msgspec.json.encode((policy.model, policy.system_prompt, lessons, words))
+        key = msgspec.json.encode((policy.model, policy.system_prompt, policy.precision, lessons, words))
         if key not in self._loaded:
-            start = load_model(policy.model, device=self._device, system_prompt=policy.system_prompt)
+            start = load_model(
+                policy.model,
+                device=self._device,
+                system_prompt=policy.system_prompt,
+                precision=policy.precision,
+            )
             self._loaded[key] = self._warmed_up(start, lessons, words) if lessons else start
         return self._loaded[key]
 

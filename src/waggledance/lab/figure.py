@@ -1,4 +1,4 @@
-"""The figure: the paper's two, for any experiment.
+"""The figure: the paper's two, for an experiment with few configurations.
 
 Above every node's own reward, a panel a configuration; below the smoothed mean over nodes and seeds with the
 band from the lowest node to the highest. Trials in, PNG bytes out.
@@ -20,23 +20,22 @@ from waggledance.view.curve import smoothing_rounds
 from waggledance.view.text import plain
 
 _COLOURS = ("#7F7F7F", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-PANELS = 8
-"""At most so many configurations have a panel of their own; the mean shows them all."""
+MOST_CURVES = 8
+"""So many configurations can be told apart as curves; of more `lab/map.py` draws a map."""
+
+TITLES = 150
+"""Letters that fit in one line over the panels of the nodes."""
 
 
 def draw_figure(title: str, trials: Sequence[TrialResult]) -> bytes:
     names = list(dict.fromkeys(trial.configuration for trial in trials))
-    shown = names[:PANELS]
+    shown = names[:MOST_CURVES]
     figure = Figure(figsize=(16, 9), dpi=100, facecolor="white")
     canvas = FigureCanvasAgg(figure)
-    grid = figure.add_gridspec(
-        2, 2 * len(shown), height_ratios=(1, 1.5), left=0.06, right=0.98, top=0.88, bottom=0.08, hspace=0.35
-    )
-    top = _draw_nodes(
-        [figure.add_subplot(grid[0, 2 * k : 2 * k + 2]) for k in range(len(shown))], shown, trials
-    )
-    mean = figure.add_subplot(grid[1, : len(shown) + len(shown) // 2])
-    heldout = figure.add_subplot(grid[1, len(shown) + len(shown) // 2 :])
+    above = figure.add_gridspec(1, len(shown), left=0.06, right=0.98, top=0.85, bottom=0.60, wspace=0.25)
+    below = figure.add_gridspec(1, 2, width_ratios=(3, 2), left=0.06, right=0.98, top=0.49, bottom=0.07)
+    top = _draw_nodes([figure.add_subplot(above[0, k]) for k in range(len(shown))], shown, trials)
+    mean, heldout = figure.add_subplot(below[0, 0]), figure.add_subplot(below[0, 1])
     for place, name in enumerate(names):
         own = [trial for trial in trials if trial.configuration == name]
         colour = _COLOURS[place % len(_COLOURS)]
@@ -62,13 +61,16 @@ def _draw_nodes(
     seed = min(trial.seed for trial in trials)
     highest = 0.0
     for place, (axes, name) in enumerate(zip(panels, names, strict=True)):
-        axes.set_title(f"{plain(name, 30)}: every node, seed {seed}", loc="left", fontsize=11)
+        axes.set_title(plain(name, TITLES // len(panels)), loc="left", fontsize=11, parse_math=False)
         for trial in trials:
             if trial.configuration == name and trial.seed == seed:
                 for curve in trial.own_curves:
                     points = _smoothed(curve, trial)
                     highest = max([highest, *(value for _, value in points)])
                     axes.plot(*_columns(points), color=_COLOURS[place % len(_COLOURS)], linewidth=0.9)
+    panels[0].text(
+        0, 1.16, f"Every node, seed {seed}", transform=panels[0].transAxes, fontsize=12, weight="bold"
+    )
     for axes in panels:
         axes.set_ylim(0, max(1e-3, 1.05 * highest))
     return panels

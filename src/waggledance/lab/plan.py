@@ -18,6 +18,7 @@ from waggledance.errors import MissingError, UsageError, nearest
 
 Tree = dict[str, Any]
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9 ._/+%-]{0,39}\Z"
+QUESTION = r"^[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,69}\Z"
 Hears = Literal["all", "ring", "small-world", "groups"]
 
 
@@ -53,7 +54,10 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lost: Annotated[float, Meta(ge=0, le=1)] | None = None
     warm_up: WarmUp | None = None
     silo: str | None = None
-    """The configuration that this one is compared with; the plan's, where none is named."""
+    """The configuration that this one is compared with; where none is named, itself if it is another's silo,
+    else the plan's."""
+    question: Annotated[str, Meta(pattern=QUESTION)] | None = None
+    """What it helps to answer: the title of its panel in the figure. It changes no trial."""
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,6 +82,25 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def baseline(self) -> str:
         return self.silo or self.configurations[0].name
+
+    @property
+    def silos(self) -> dict[str, str]:
+        """What every configuration is compared with; a silo, unless it says otherwise, with itself."""
+        named = {one.silo for one in self.configurations if one.silo}
+        return {
+            one.name: one.silo or (one.name if one.name in named else self.baseline)
+            for one in self.configurations
+        }
+
+    @property
+    def questions(self) -> dict[str, str]:
+        """The panel of everything that is compared with another."""
+        silos = self.silos
+        return {
+            one.name: one.question or f"Better than {silos[one.name]}?"
+            for one in self.configurations
+            if silos[one.name] != one.name
+        }
 
 
 class Seat(msgspec.Struct, frozen=True):
@@ -123,7 +146,7 @@ def read_plan(path: Path) -> Plan:
     plan = _checked(tree, path)
     _check_names(plan, path)
     for trial in trials(plan):  # every node's settings are read before anything starts
-        assert trial.seats
+        _check_stacked(plan, trial, path)
     return plan
 
 
@@ -158,8 +181,24 @@ def _check_names(plan: Plan, path: Path) -> None:
     for silo in (plan.baseline, *(one.silo for one in plan.configurations if one.silo)):
         if silo not in names:
             raise UsageError(f"{path}: silo = {silo!r} is no configuration; {nearest(silo, names)}")
+    idle = next((one for one in plan.configurations if one.question and one.name not in plan.questions), None)
+    if idle is not None:
+        raise UsageError(
+            f"{path}: question = {idle.question!r}: {idle.name} is a silo and compared with nothing; "
+            "leave it out"
+        )
     if len(set(plan.seeds)) < len(plan.seeds):
         raise UsageError(f"{path}: seeds holds one seed twice; name each once")
+
+
+def _check_stacked(plan: Plan, trial: TrialPlan, path: Path) -> None:
+    for seat in trial.seats:
+        policy = seat.config.policy
+        if plan.stacked and policy.kind == "hf" and policy.precision != "float32":
+            raise UsageError(
+                f"{path}: configuration {trial.configuration}: policy.precision = {policy.precision!r}: "
+                "stacked nodes reckon in float32; leave it out or set stacked = false"
+            )
 
 
 def _trial(plan: Plan, configuration: Configuration, seed: int) -> TrialPlan:

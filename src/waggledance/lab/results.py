@@ -63,6 +63,7 @@ class Results(msgspec.Struct, frozen=True):
     name: str
     version: str
     machine: str
+    """Where these results were made of the trials, which may have run elsewhere."""
     rounds: int
     seeds: tuple[int, ...]
     seconds_per_token_generated: float
@@ -184,8 +185,9 @@ def write_table(results: Results) -> str:
     lines = [
         f"# {results.name}",
         "",
-        f"{results.rounds} rounds, seeds {', '.join(map(str, results.seeds))}; {results.machine}; "
-        f"waggledance {results.version}. Means over seeds and nodes; ± one standard deviation over seeds.",
+        f"{results.rounds} rounds, seeds {', '.join(map(str, results.seeds))}. Means over seeds and nodes; ± "
+        f"one standard deviation over seeds. This table was made on {results.machine}, waggledance "
+        f"{results.version}; the trials are kept and may have run elsewhere.",
         "",
         *_head(COLUMNS),
     ]
