@@ -82,6 +82,19 @@ def dwellers(folder: Path) -> set[int]:
     return pids
 
 
+def generator(folder: Path) -> int:
+    """The process that makes the questions of the one node that lives there; others judge answers."""
+    [pid] = [pid for pid in dwellers(folder) if b"waggledance.tasks.generator" in _words(pid)]
+    return pid
+
+
+def _words(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []  # it ended just now
+
+
 def writer(file: Path) -> int:
     """The process that has this file open for writing."""
     for opened in Path("/proc").glob("[0-9]*/fd/*"):

@@ -17,10 +17,10 @@ from cli_run import (
     ENDLESS,
     LONE,
     SCRIPTED,
-    dwellers,
     entries,
     error_line,
     fill,
+    generator,
     loads,
     started,
     told,
@@ -303,8 +303,8 @@ def test_the_identity_is_the_same_after_a_restart(tmp_path: Path) -> None:
 def test_on_a_full_disk_training_goes_on_and_is_kept_again_when_there_is_room(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "size=64m") as disk:
         journal = disk / "run" / JOURNAL
-        # Whole checkpoints only when one must be: one that is interrupted by the filler would make room again.
-        # A round of a model, because a scripted one tells a megabyte a second, more than a journal holds back.
+        # Whole checkpoints only when one must be: one that the filler interrupts would make room again.
+        # Rounds of a model, because scripted ones tell a megabyte a second, more than a journal holds back.
         tiny = ("up", "--swarm.kind", "none", "--tasks", "easy:gcd", "--dir", "disk/run", *ENDLESS)
         with started(tmp_path, *tiny, "--checkpoint.every_s", "1000") as node:
             wait_until(lambda: journal.exists() and len(told(journal, Learned)) > 3, "some rounds")
@@ -370,17 +370,18 @@ def test_a_node_leaves_in_time_out_of_a_round_that_never_ends(number: signal.Sig
         wait_until(
             lambda: (tmp_path / RUN).exists() and len(told(tmp_path / RUN, Learned)) > 3, "some rounds"
         )
-        [generator] = dwellers(tmp_path) - {node.pid}
-        os.kill(generator, signal.SIGSTOP)
-        wait_until(lambda: "stuck in" in (tmp_path / "err.txt").read_text(), "the watchdog barks")
+        questions = generator(tmp_path)
+        os.kill(questions, signal.SIGSTOP)
+        # A bark at the start is another one: loading may be slow.
+        wait_until(lambda: "stuck in generate" in (tmp_path / "err.txt").read_text(), "the watchdog barks")
         begun = time.monotonic()
         node.send_signal(number)
         assert node.wait(STOP_S) == 0
         assert time.monotonic() - begun < STOP_S
         with contextlib.suppress(ProcessLookupError):
-            os.kill(generator, signal.SIGKILL)
+            os.kill(questions, signal.SIGKILL)
     assert json.loads((tmp_path / "out.txt").read_text())["ended"] == "stopped"
-    *_, stuck = told(tmp_path / RUN, Stuck)  # loading may have been slow, too
+    *_, stuck = told(tmp_path / RUN, Stuck)
     assert stuck.phase == "generate"
     assert stuck.where.startswith("tasks/child.py:")
     assert 1 <= stuck.seconds < 10
@@ -403,12 +404,12 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
         wait_until(
             lambda: (tmp_path / RUN).exists() and len(told(tmp_path / RUN, Learned)) > 3, "some rounds"
         )
-        [generator] = dwellers(tmp_path) - {node.pid}
-        os.kill(generator, signal.SIGSTOP)
+        questions = generator(tmp_path)
+        os.kill(questions, signal.SIGSTOP)
         node.send_signal(signal.SIGINT)
         time.sleep(0.2)
         node.send_signal(signal.SIGINT)
         assert node.wait(2) == 130
         with contextlib.suppress(ProcessLookupError):
-            os.kill(generator, signal.SIGKILL)
+            os.kill(questions, signal.SIGKILL)
     assert error_line((tmp_path / "err.txt").read_text()) == "interrupted"
