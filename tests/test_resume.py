@@ -286,7 +286,7 @@ def test_a_training_node_outlives_kill_9(tmp_path: Path) -> None:
     assert_no_round_is_lost(entries(tmp_path / RUN))
     loads(tmp_path / "run" / MODEL)
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(
-        ["checkpoints", "journal.jsonl", "model", "settings.toml", "status.json"]
+        ["checkpoints", "journal.jsonl", "ledger.json", "model", "settings.toml", "status.json"]
     )
 
 
