@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 POWER, FLOOR = 2.0, 0.5
-"""The ratio counts squared, and one below the floor counts nothing (dev/LOG.md)."""
+"""The ratio counts squared, and one below the floor counts nothing (dev/LOG.md, "Mixes")."""
 NEVER = float("-inf")
 """What stands for the author's log-probability where nothing is to be corrected."""
 
