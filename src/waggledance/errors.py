@@ -63,3 +63,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     return f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"
+
+
+NO_MEMORY = ("not enough memory", "out of memory", "can't allocate memory")
+"""What torch's allocators say, each of them in a RuntimeError."""
+
+
+def lacks_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY)

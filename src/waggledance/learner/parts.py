@@ -12,12 +12,11 @@ from itertools import pairwise
 
 from transformers import PreTrainedModel
 
+from waggledance.errors import lacks_memory
 from waggledance.forward import proof_of
 from waggledance.learner.batch import Batch
 
 FEWEST_TOKENS = 16
-NO_MEMORY = ("not enough memory", "out of memory", "can't allocate memory")
-"""What torch's allocators say, each of them in a RuntimeError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +38,7 @@ class Room:
 
     def halve(self, error: BaseException) -> None:
         """Where memory was the trouble and there is something to halve; any other error goes on its way."""
-        out = isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY)
-        if not out or self.tokens <= FEWEST_TOKENS:
+        if not lacks_memory(error) or self.tokens <= FEWEST_TOKENS:
             raise error
         self.tokens = max(FEWEST_TOKENS, self.tokens // 2)
 

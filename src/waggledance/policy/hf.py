@@ -7,7 +7,8 @@ prompt is computed once. It must not know rewards or peers.
 # pyright: standard
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from waggledance.errors import ModelError
 from waggledance.forward import proof_of
 from waggledance.model import Model
 from waggledance.policy.growing import Plain, Shared
+from waggledance.policy.waves import Room, Wave
 from waggledance.rollout import Rollout
 from waggledance.task import Task
 
@@ -28,6 +30,10 @@ class HFPolicy:
     """The most tokens of one completion, end token included."""
     cache_bytes: int = 1 << 30
     """Room for keys and values: what has none waits for the next wave."""
+    _room: Room = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_room", Room(self.cache_bytes))
 
     def generate(self, tasks: Sequence[Task], completions: int, seed: int) -> list[tuple[Rollout, ...]]:
         if not tasks:
@@ -51,38 +57,34 @@ class HFPolicy:
     @torch.no_grad()
     def _draw(self, prompts: list[list[int]], completions: int, generator: torch.Generator) -> list[Rollout]:
         chances = _Chances(generator, len(prompts) * completions, self.model.device)
-        shares = not proof_of(self.model.network).objection
         # Shared prompts stand in one block: those of like length are drawn together.
         order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
-        drawn: dict[int, list[Rollout]] = {}
-        for wave in self._waves(order, prompts, completions):
-            asked = [prompts[place] for place in wave]
-            rows = [place * completions + g for place in wave for g in range(completions)]
-            growing = (
-                Shared(self.model, asked, completions, self.max_tokens)
-                if shares
-                else Plain(self.model, asked, completions)
-            )
-            rollouts = self._drawn(growing, torch.tensor(rows, device=self.model.device), chances)
-            for k, place in enumerate(wave):
-                drawn[place] = rollouts[k * completions : (k + 1) * completions]
-        return [rollout for place in range(len(prompts)) for rollout in drawn[place]]
+        needed_bytes = partial(self._needed_bytes, prompts)
+        waiting = self._room.waves(order, completions, needed_bytes)
+        drawn: dict[int, Rollout] = {}
+        while waiting:
+            wave = waiting.pop(0)
+            rows = wave.rows(completions)
+            placed = torch.tensor(rows, device=self.model.device)
+            try:
+                rollouts = self._drawn(self._growing(wave, prompts), placed, chances)
+            except (MemoryError, RuntimeError) as error:
+                waiting[:0] = self._room.halve(wave, needed_bytes(wave), error)
+                continue
+            drawn.update(zip(rows, rollouts, strict=True))
+        return [drawn[row] for row in range(len(prompts) * completions)]
 
-    def _waves(self, order: list[int], prompts: list[list[int]], completions: int) -> list[list[int]]:
-        """What has room at a time. Chances are drawn by row and step, so waves change nothing but memory."""
-        token_bytes = max(1, proof_of(self.model.network).cached_bytes)
-        waves: list[list[int]] = [[]]
-        used = 0
-        for place in order:
-            needed = (len(prompts[place]) + completions * self.max_tokens) * token_bytes
-            if waves[-1] and used + needed > self.cache_bytes:
-                waves.append([])
-                used = 0
-            waves[-1].append(place)
-            used += needed
-        return waves
+    def _growing(self, wave: Wave, prompts: list[list[int]]) -> Shared | Plain:
+        asked, completions = [prompts[place] for place in wave.places], len(wave.part)
+        if proof_of(self.model.network).objection:
+            return Plain(self.model, asked, completions)
+        return Shared(self.model, asked, completions, self.max_tokens)
 
-    def _drawn(self, growing: "Shared | Plain", rows: Tensor, chances: "_Chances") -> list[Rollout]:
+    def _needed_bytes(self, prompts: list[list[int]], wave: Wave) -> int:
+        tokens = sum(len(prompts[place]) + len(wave.part) * self.max_tokens for place in wave.places)
+        return tokens * max(1, proof_of(self.model.network).cached_bytes)
+
+    def _drawn(self, growing: Shared | Plain, rows: Tensor, chances: "_Chances") -> list[Rollout]:
         model, count = self.model, len(rows)
         logits = growing.first()
         drawn = torch.full((count, self.max_tokens), model.pad_id, device=model.device)
