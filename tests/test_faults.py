@@ -58,6 +58,11 @@ class Village:
         """Each in a house of its own."""
         return [self.node(self.street.house(), name) for name in names]
 
+    def hermit(self) -> Neighbour:
+        """Of a swarm of its own: whatever befalls the others, it goes on."""
+        alone = reaching(found("alone"), lan=False, routers=(), authority="")
+        return self.node(self.street.house(), "hermit", founding=alone)
+
     def through(self, *houses: House) -> None:
         """From now on tickets name routers in these houses."""
         endpoints = tuple(f"tls/{house.address}:{PORT}" for house in houses)
@@ -236,7 +241,8 @@ def test_a_cut_cable_holds_nobody_up_and_heals(village: Village) -> None:
     cicada = village.node(far, "cicada")
     meet(ant, bee, cicada)
     everybody = (ant, bee, cicada)
-    for node in everybody:
+    hermit = village.hermit()
+    for node in (hermit, *everybody):
         node.look("fresh")
     far.link.cut()
     started = time.monotonic()
@@ -247,7 +253,7 @@ def test_a_cut_cable_holds_nobody_up_and_heals(village: Village) -> None:
     meet(ant, bee)
     until(lambda: time.monotonic() > started + 20, 30, "the lease is long over")
     for node in everybody:
-        assert_at_full_pace(node.look(), time.monotonic() - started)
+        assert_at_full_pace(node.look(), hermit.look())
     again = exchanging(*everybody)
     far.link.heal()
     until(again, HEAL_S, "exchanging again")
@@ -262,10 +268,10 @@ def sees(node: Neighbour, *others: Neighbour) -> bool:
     return node.look().peers == sorted(other.author for other in others)
 
 
-def assert_at_full_pace(report: Report, seconds: float, every_s: float = 0.05) -> None:
-    """With room for a machine that has other things to do."""
-    assert report.rounds > 0.8 * seconds / every_s
-    assert report.publish_p99_ms < 5
+def assert_at_full_pace(report: Report, hermit: Report) -> None:
+    """As fast as one that meets nobody, on a machine that may have other things to do."""
+    assert report.rounds > 0.8 * hermit.rounds
+    assert report.publish_p99_ms < max(5.0, 3 * hermit.publish_p99_ms)
 
 
 @pytest.mark.slow
@@ -277,12 +283,12 @@ def test_a_slow_and_lossy_cable_loses_no_message_and_slows_no_round(village: Vil
     everybody = (ant, bee, cicada)
     meet(*everybody)
     cable = far.slow(delay_s=(0.05, 0.2), lost=0.07)
-    for node in everybody:
+    hermit = village.hermit()
+    for node in (hermit, *everybody):
         node.look("fresh")
-    started = time.monotonic()
-    until(lambda: cicada.look().rounds >= 300, 30, "fifteen seconds of it")
+    until(lambda: cicada.look().rounds >= 300, START_S, "fifteen seconds of it")
     for node in everybody:
-        assert_at_full_pace(node.look("hush"), time.monotonic() - started)
+        assert_at_full_pace(node.look("hush"), hermit.look())
     until(lambda: all(misses(*everybody, who=node) == 0 for node in everybody), HEAL_S, "all has arrived")
     assert cable.set((0.0, 0.0), 0.0)["lost"] > 10
 
@@ -355,7 +361,8 @@ def test_a_killed_node_comes_back_as_the_same(village: Village) -> None:
 def test_a_stopped_node_holds_nobody_up_and_takes_part_again(village: Village, seconds: int) -> None:
     ant, bee, cicada = village.nodes("ant", "bee", "cicada")
     meet(ant, bee, cicada)
-    for node in (ant, bee):
+    hermit = village.hermit()
+    for node in (hermit, ant, bee):
         node.look("fresh")
     cicada.signal(signal.SIGSTOP)
     started = time.monotonic()
@@ -363,7 +370,7 @@ def test_a_stopped_node_holds_nobody_up_and_takes_part_again(village: Village, s
     until(lambda: time.monotonic() > started + seconds, seconds + 1, "it sleeps")
     meet(ant, bee)
     for node in (ant, bee):
-        assert_at_full_pace(node.look("hush"), time.monotonic() - started)
+        assert_at_full_pace(node.look("hush"), hermit.look())
     until(lambda: hears_all(ant, bee) and hears_all(bee, ant), HEAL_S, "nobody else loses anything")
     for node in (ant, bee):
         node.look("speak")
