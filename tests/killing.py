@@ -100,7 +100,8 @@ def anywhere(folder: Path, kills: int, seed: int) -> tuple[int, int]:
     told.write_text("0")
     for _ in range(kills):
         dead += killed_at(draw.randrange(STEPS_A_LIFE), life)
-        last, _ = newest(folder / "run")
+        last, found = newest(folder / "run")
+        assert found.damaged == ()
         done = max(reached, int(told.read_text() or last))  # killed while it told, or before
         assert done <= last <= done + 1, f"round {done} was done, a restart would go on after {last}"
         reached = last
@@ -125,6 +126,7 @@ def everywhere(folder: Path) -> int:
         killed = killed_at(step, write)
         last, found = newest(run)
         assert last in (5, 6)
+        assert found.damaged == ()
         assert killed or found.round == 6
         shutil.rmtree(run)
         step += 1
