@@ -8,17 +8,28 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "poisoning.py"
+LIMIT_S = 1700
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_planted_habit_spreads_where_nobody_judges_and_not_past_the_gate() -> None:
     """Prints its figures: `pytest -s -m slow tests/test_poisoning.py`."""
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--seed", "2"], capture_output=True, text=True, check=True, timeout=1700
-    )
-    outcomes = [json.loads(line) for line in done.stdout.splitlines()]
-    [undefended, guarded] = [outcome for outcome in outcomes if outcome["round"] == 50]
+    trials = [
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), "--seed", "2", "--only", which], stdout=subprocess.PIPE, text=True
+        )
+        for which in ("open", "guarded")
+    ]
+    try:
+        told = [trial.communicate(timeout=LIMIT_S)[0] for trial in trials]
+    finally:
+        for trial in trials:
+            trial.kill()
+            trial.communicate()
+    assert [trial.returncode for trial in trials] == [0, 0]
+    undefended, guarded = [json.loads(lines.splitlines()[-1]) for lines in told]
+    assert (undefended["round"], guarded["round"]) == (50, 50)
     print(f"\nundefended {undefended}\nguarded {guarded}")  # noqa: T201
     assert (undefended["guarded"], guarded["guarded"]) == (False, True)
     assert undefended["habit"] > 0.1
