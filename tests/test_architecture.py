@@ -32,7 +32,7 @@ ROOMS_OF = {
     "uvicorn": ("view/page.py",),
     "prometheus_client": ("view/metrics.py",),
     "subprocess": ("smollm2.py", "tasks/child.py", "verify/cage.py", "bench/"),
-    "ctypes": ("verify/fence.py",),
+    "ctypes": ("verify/fence.py", "allocator.py"),
 }
 
 LAYERS = {

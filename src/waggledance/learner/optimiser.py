@@ -10,7 +10,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from waggledance.allocator import give_back
 from waggledance.errors import DivergedError
+
+LARGE_BYTES = 64 << 20
+"""Of weights. Below, what might be given back is not worth the milliseconds."""
 
 
 class Optimiser:
@@ -30,6 +34,7 @@ class Optimiser:
         self._max_grad_norm = max_grad_norm
         self._max_skipped = max_skipped
         self._skipped = 0
+        self._is_large = sum(weight.nbytes for weight in self._weights) >= LARGE_BYTES
         groups = [{"params": self._weights, "lr": learning_rate}]
         if apart:
             groups.append({"params": list(apart), "lr": apart_learning_rate})
@@ -40,6 +45,8 @@ class Optimiser:
 
     def clear(self) -> None:
         self.adam.zero_grad(set_to_none=True)
+        if self._is_large:
+            give_back()
 
     def step(self) -> float:
         """By the gradients gathered since `clear`; their norm. One that is not finite made no step."""
