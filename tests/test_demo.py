@@ -30,7 +30,9 @@ def journals(run: Path, side: str) -> list[Path]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One short demo, looked at by the tests below."""
     folder = tmp_path_factory.mktemp("demo")
-    done = waggle(folder, *BRIEF, "--dir", "run", "--json")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WAGGLE_HOME", str(folder / "home"))
+        done = waggle(folder, *BRIEF, "--dir", "run", "--json")
     (folder / "out.txt").write_text(done.stdout)
     (folder / "err.txt").write_text(done.stderr)
     assert done.returncode == 0, done.stderr
