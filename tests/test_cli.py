@@ -299,7 +299,8 @@ def test_a_signal_saves_the_model(number: signal.Signals, after: int, tmp_path: 
     journal = tmp_path / "run" / "journal.jsonl"
     tiny = ("--policy.max_tokens", "16", "--swarm.kind", "none", "--dir", "run", *ENDLESS)
     with started(tmp_path, "up", *tiny, "--json") as node:
-        wait_until(lambda: journal.exists() and len(told(journal, Learned)) >= after, "some rounds")
+        wait_until(lambda: journal.exists() and bool(told(journal, Started)), "it began")
+        wait_until(lambda: len(told(journal, Learned)) >= after, "some rounds")
         node.send_signal(number)
         assert node.wait(STOP_S) == 0
         wait_until(lambda: not dwellers(tmp_path), "no process left", STOP_S)
