@@ -271,7 +271,7 @@ def sees(node: Neighbour, *others: Neighbour) -> bool:
 def assert_at_full_pace(report: Report, hermit: Report) -> None:
     """As fast as one that meets nobody, on a machine that may have other things to do."""
     assert report.rounds > 0.8 * hermit.rounds
-    assert report.publish_p99_ms < max(5.0, 3 * hermit.publish_p99_ms)
+    assert report.publish_p99_ms < 5
 
 
 @pytest.mark.slow

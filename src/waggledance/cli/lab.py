@@ -23,7 +23,7 @@ from waggledance import __version__
 from waggledance.cli.verb import add_verb
 from waggledance.errors import NodeError, UsageError
 from waggledance.lab.bank import Bank, make_bank, names_of, read_bank, write_bank
-from waggledance.lab.folder import Folder, unfinished, write_whole
+from waggledance.lab.folder import Folder, unfinished, write
 from waggledance.lab.plan import Plan, TrialPlan, read_plan, trials
 from waggledance.lab.results import Results, results_of, write_table
 from waggledance.tasks import open_sources
@@ -66,7 +66,7 @@ def add_parser(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     plan = _plan(options)
     if options.prepare is not None:
-        write_whole(options.prepare, write_bank(_made_bank(plan)))
+        write(options.prepare, write_bank(_made_bank(plan)))
         return 0
     folder = Folder(options.dir or Path("runs") / f"lab-{options.file.stem}")
     pending = unfinished(folder, trials(plan))
@@ -246,12 +246,12 @@ def _report(plan: Plan, folder: Folder, name: str) -> Results:
     from waggledance.lab.figure import MOST_CURVES, draw_figure
     from waggledance.lab.map import draw_map
 
-    write_whole(folder.path / "results.json", msgspec.json.encode(results))
-    write_whole(folder.path / "table.md", write_table(results).encode())
+    write(folder.path / "results.json", msgspec.json.encode(results))
+    write(folder.path / "table.md", write_table(results).encode())
     compared = results.comparisons
     mapped = len(plan.configurations) > MOST_CURVES or len({one.silo for one in compared}) > 1
     drawn = draw_map(results, plan.questions) if mapped and compared else draw_figure(name, found)
-    write_whole(folder.path / "figure.png", drawn)
+    write(folder.path / "figure.png", drawn)
     return results
 
 

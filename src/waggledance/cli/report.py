@@ -19,7 +19,7 @@ from waggledance.errors import MissingError
 from waggledance.view import tally
 from waggledance.view.picture import draw_curves
 from waggledance.view.report import Facts, report
-from waggledance.view.whole import write_whole
+from waggledance.whole import write_whole
 
 RUNS = Path("runs")
 REPORT, CURVES = "report.html", "report-curves.png"

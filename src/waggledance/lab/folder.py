@@ -5,8 +5,6 @@ mixes two experiments; a trial whose file is there is not run again.
 """
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ from waggledance.errors import MissingError, StorageError, UsageError
 from waggledance.lab.bank import Bank, read_bank, write_bank
 from waggledance.lab.plan import TrialPlan
 from waggledance.lab.record import TrialResult
+from waggledance.whole import write_whole
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -36,7 +35,7 @@ class Folder:
         return read_bank(self.bank_path) if self.bank_path.exists() else None
 
     def keep_bank(self, bank: Bank) -> None:
-        write_whole(self.bank_path, write_bank(bank))
+        write(self.bank_path, write_bank(bank))
 
     def result(self, plan: TrialPlan) -> TrialResult | None:
         """None where the trial has not been run."""
@@ -54,7 +53,7 @@ class Folder:
         return kept.result
 
     def keep_result(self, plan: TrialPlan, result: TrialResult) -> None:
-        write_whole(self._trial(plan), msgspec.json.encode(_Kept(digest_of(plan), result)))
+        write(self._trial(plan), msgspec.json.encode(_Kept(digest_of(plan), result)))
 
     def _trial(self, plan: TrialPlan) -> Path:
         return self.path / "trials" / f"{plan.label}.json"
@@ -72,21 +71,12 @@ def unfinished(folder: Folder, plans: Sequence[TrialPlan]) -> list[TrialPlan]:
     return [plan for plan in plans if folder.result(plan) is None]
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Beside its place first and then over it."""
+def write(path: Path, content: bytes) -> None:
+    """One of a lab's files; its folder is made where there is none."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(draft).chmod(0o644)
-            Path(draft).replace(path)
-        finally:
-            Path(draft).unlink(missing_ok=True)
     except OSError as error:
         raise StorageError(
             f"cannot write {path}: {error.strerror}; free some space or name another folder"
         ) from error
+    write_whole(path, content, "the lab's")

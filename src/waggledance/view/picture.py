@@ -19,7 +19,7 @@ from waggledance.view import tally
 from waggledance.view.curve import Point, cumulative, mean_over, smoothing_rounds
 from waggledance.view.state import SwarmState
 from waggledance.view.text import plain
-from waggledance.view.whole import write_whole
+from waggledance.whole import write_whole
 
 _COLOURS = ("#D55E00", "#009E73", "#CC79A7", "#7F7F7F")
 """Okabe and Ito's, told apart by nearly every eye."""

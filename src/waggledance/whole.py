@@ -1,4 +1,4 @@
-"""A file written whole or not at all: what a view leaves behind."""
+"""A file that people look at, written whole or not at all: a picture, a report, a result."""
 
 import os
 import tempfile
