@@ -204,7 +204,7 @@ def weights_agree(sapo: Any, twin: Twin) -> None:
         # Norms are made in float32, and Adam makes a good part of a step of a gradient however small.
         apart = (mine - theirs).abs()
         assert apart.max() <= sapo.LEARNING_RATE / 10
-        assert (apart > sapo.LEARNING_RATE / 100).double().mean() < 1e-4
+        assert (apart > sapo.LEARNING_RATE / 100).double().mean() < 1e-3
 
 
 def facts(task: Task) -> tuple[Any, ...]:
